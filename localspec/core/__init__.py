@@ -1,0 +1,1 @@
+"""Pure numpy: drafts, laws, acceptance. Knows no model, no clock, no file, no global randomness."""

@@ -1,0 +1,1 @@
+"""One drafting technique per file; `registry` names them all."""

@@ -1,0 +1,76 @@
+"""The seam of drafting: what a drafter is given and what it owes.
+
+A drafter never imports an engine: a lender opens a second model by role and knows the verifier's sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.core.draft import Draft, Ids, Verdict
+from localspec.core.rule import Rule
+from localspec.core.sampling import Sampling
+from localspec.engine.base import Context, Pass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How far one draft may go.
+
+    limit  most nodes in the draft, >= 1 (when it is 0 the drafter is not asked)
+    pays   (depth, confidence) -> does one more token at `depth` (1 = first) pay, if it is right with probability
+           `confidence`? Asked *before* the token is drawn, with what is known before the draw (the row's largest
+           probability, how often an n-gram was followed by this token): so the answer cannot bias the law.
+    """
+
+    limit: int
+    pays: Callable[[int, float], bool]
+
+
+class Drafter(Protocol):
+    """One technique. An empty draft is always a legal answer; a failure only costs time."""
+
+    name: str
+
+    def begin(self, sampling: Sampling, rule: Rule) -> None:
+        """A new answer starts: the verifier's sampling and the rule to draw tokens with. Text comes with `propose`."""
+        ...
+
+    def propose(self, tokens: Ids, budget: Budget) -> Draft:
+        """A draft below the last of `tokens`, the whole committed text, pending token included.
+
+        The drafter brings its own cache in line by the longest common prefix; any text may come, also an edited one.
+        """
+        ...
+
+    def observe(self, result: Pass, verdict: Verdict | None) -> None:
+        """The verifier's pass over the last draft (None: no verdict, the round was given up)."""
+        ...
+
+    def close(self) -> None:
+        """Free what was opened; closing twice is fine."""
+        ...
+
+
+class Lender(Protocol):
+    """Opens second models for drafters and tells them the verifier's sizes."""
+
+    vocab_size: int
+    """The verifier's rows."""
+
+    def context(self, role: str) -> Context:
+        """A fresh context of the model that plays `role` ("draft"), as long as the verifier's.
+
+        Raises `DrafterError` when the pair has no model for the role, `PairError` when it does not fit the verifier.
+        """
+        ...
+
+    def known(self, role: str) -> int:
+        """How many leading ids of the draft's vocabulary mean the same to the verifier."""
+        ...
+
+    def blocked(self, role: str) -> Ids:
+        """Ids below `known` that mean something else to the two models and must never be proposed."""
+        ...

@@ -1,0 +1,101 @@
+"""What the rest of localspec sees of a model: vocabulary, context, pass. Protocols only.
+
+Sequence ids, removal ranges, batches and every llama.cpp name stay behind these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.core.draft import Draft, Ids
+
+Row = npt.NDArray[np.float32]
+Progress = Callable[[int, int], None]
+"""(tokens done, tokens in all)."""
+Cancelled = Callable[[], bool]
+
+
+class Vocab(Protocol):
+    """Tokens as numbers and as bytes."""
+
+    size: int
+    """Rows of the output layer; ids are 0 .. size - 1."""
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Ids of `text`; `add_special` adds BOS/EOS where the model wants them, `parse_special` reads control tokens."""
+        ...
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes a token stands for; control tokens are empty unless `special`."""
+        ...
+
+    def is_end(self, token: int) -> bool:
+        """True for every end-of-generation token."""
+        ...
+
+
+class Pass(Protocol):
+    """One evaluation. Rows are views that live until the next evaluation of the same context."""
+
+    rows: int
+
+    def logits(self, row: int) -> Row:
+        """(V,) float32 view, not to be written to: row 0 follows the pending token, row i + 1 follows node i."""
+        ...
+
+
+class Context(Protocol):
+    """A model's cache of one text. `evaluate` then exactly one `commit` (or `rewind`) is a transaction."""
+
+    vocab_size: int
+    capacity: int
+    """Tokens the cache can hold."""
+    draft_room: int
+    """Most nodes one `evaluate` can take."""
+    busy_s: float
+    """Seconds spent inside llama.cpp so far."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        ...
+
+    @property
+    def tokens(self) -> Ids:
+        """(length,) int32 view: the text the cache holds."""
+        ...
+
+    def prefill(
+        self,
+        tokens: Sequence[int] | Ids,
+        *,
+        logits: bool = True,
+        progress: Progress | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> Pass | None:
+        """Make the cache hold exactly `tokens`, evaluating only what follows the common prefix.
+
+        Returns a pass whose row 0 follows the last token (`logits=True`), else None. When `cancelled` says so, what
+        was evaluated stays, and `Cancelled` prefill returns None early; compare `length`.
+        """
+        ...
+
+    def evaluate(self, pending: int, draft: Draft) -> Pass:
+        """Evaluate the pending token and the draft below it; the cache is in between states until `commit`."""
+        ...
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep the pending token and these accepted nodes, forget the rest of the last `evaluate`."""
+        ...
+
+    def rewind(self, length: int) -> None:
+        """Forget all tokens from `length` on; also ends an open transaction."""
+        ...
+
+    def close(self) -> None:
+        """Free the native memory; closing twice is fine."""
+        ...

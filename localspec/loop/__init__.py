@@ -1,0 +1,1 @@
+"""One round, the token iterator, stop rules, counters. Knows no concrete drafter and no llama.cpp."""
