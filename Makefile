@@ -1,0 +1,52 @@
+# Two commands for a fresh machine (Python 3.10+, a C/C++ compiler):  make chat   and   make test
+# What the targets have to say goes to stderr, so that `echo hello | make -s chat` prints the answer alone.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+.PHONY: setup chat test lint fmt docs bench
+.DEFAULT_GOAL := setup
+
+setup: $(READY)
+
+# The stamp is the time of the last good install; only a change of the dependencies makes it old.
+$(READY): pyproject.toml
+	@exec 1>&2 </dev/null; set -e; \
+	command -v $(PYTHON) >/dev/null || { echo "localspec: no $(PYTHON) here; install Python 3.10 or newer, or say make PYTHON=/path/to/python3."; exit 1; }; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "localspec: $$($(PYTHON) --version) is too old; say make PYTHON=/path/to/python3.10 or newer."; exit 1; }; \
+	if [ ! -x $(BIN)/python ]; then \
+	  echo "localspec: making a virtual environment in $(VENV)"; \
+	  $(PYTHON) -m venv $(VENV) || { echo "localspec: $(PYTHON) cannot make one; install its venv module (Debian: python3-venv)."; rm -rf $(VENV); exit 1; }; \
+	fi; \
+	echo "localspec: installing the package and its tools into $(VENV)"; \
+	echo "localspec: the first time llama-cpp-python is compiled, which takes about 12 minutes on two cores; pip keeps the result"; \
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input -e '.[dev]' \
+	  || { echo "localspec: the installation failed (the reason is above); a C and C++ compiler must be there."; exit 1; }; \
+	touch $@; \
+	echo "localspec: ready"
+
+chat: $(READY)
+	@$(BIN)/localspec chat $(ARGS)
+
+test: $(READY)
+	@echo "localspec: running the whole test suite; the first run fetches a 98 MB and a 250 MB model" >&2
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY)
+	$(BIN)/typer localspec.cli.app utils docs --name localspec --title "The localspec command" --output docs/cli.md
+
+bench: $(READY)
+	@$(BIN)/localspec bench $(ARGS)
