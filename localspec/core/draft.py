@@ -109,7 +109,7 @@ class Verdict:
 
     path        accepted nodes, from the pending token downwards
     next_token  the token the verifier adds after them; it becomes the pending token
-    source      "bonus": no child was left to test below the path; "residual": all children of the last node were rejected
+    source      "bonus": the last node had no child to test; "residual": all its children were rejected
     tested      nodes whose acceptance was decided, accepted ones included
     """
 

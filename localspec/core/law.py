@@ -1,17 +1,25 @@
 """A law: the probabilities of the next token, dense or sparse, not necessarily normalised.
 
 Sampling filters leave a handful of ids, greedy decoding one; so a law holds weights for the ids that survive and never
-a copy of the vocabulary that nobody reads. Knows nothing about logits or models.
+a copy of the vocabulary that nobody reads. Arithmetic stays in the type of the weights: float32 on rows of a model,
+float64 in proofs. Knows nothing about logits or models.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from localspec.core.fold import GROUPS, fold, group
+from localspec.errors import EngineError
+
 Weights = npt.NDArray[np.floating]
+
+NOISE = 4.0
+"""A residual of at most this many machine epsilons is rounding: the two laws are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,38 +37,124 @@ class Law:
 
     @classmethod
     def of(cls, weights: npt.ArrayLike, ids: npt.NDArray[np.int32] | None = None) -> Law:
-        """The law with these weights (probabilities, or anything proportional to them)."""
+        """The law with these weights (probabilities, or anything proportional to them).
+
+        Raises `EngineError` when they are no weights: negative, NaN, infinite or all zero.
+        """
         array = np.asarray(weights)
-        return cls(array, float(array.sum(dtype=np.float64)), ids)
+        total = mass(array)
+        if not (0.0 < total < math.inf and array.min() >= 0.0):
+            raise EngineError(
+                f"{len(array)} weights with the sum {total} and the minimum {array.min()} are no law.",
+                hint="Weights must be finite, not negative and not all zero.",
+            )
+        return cls(array, total, ids)
 
     @classmethod
     def one_hot(cls, token: int) -> Law:
         """Certain of `token`: a deterministic pick, or the greedy verifier."""
         return cls(np.ones(1, dtype=np.float32), 1.0, np.array([token], dtype=np.int32))
 
-    def prob(self, token: int) -> float:
-        """Probability of `token`; 0.0 for ids outside the law."""
-        if self.ids is None:
-            return float(self.weights[token]) / self.total if token < len(self.weights) else 0.0
-        at = int(np.searchsorted(self.ids, token))
-        return float(self.weights[at]) / self.total if at < len(self.ids) and self.ids[at] == token else 0.0
+    @property
+    def is_certain(self) -> bool:
+        """True when only one id is left: a draw from this law is a deterministic pick."""
+        return self.ids is not None and len(self.ids) == 1
 
     @property
     def top(self) -> float:
         """The largest probability: how sure the law is."""
         return float(self.weights.max()) / self.total
 
+    def prob(self, token: int) -> float:
+        """Probability of `token`; 0.0 for ids outside the law."""
+        at = self._place(token)
+        return 0.0 if at is None else self.weights.item(at) / self.total
+
     def sample(self, rng: np.random.Generator) -> int:
         """One id drawn from the law."""
-        sums = np.cumsum(self.weights, dtype=np.float64)
-        at = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
-        at = min(at, len(sums) - 1)
-        return at if self.ids is None else int(self.ids[at])
+        u = rng.random()
+        if len(self.weights) <= GROUPS:
+            at = _pick(self.weights, u)
+        else:
+            sums = fold(np.add, self.weights)
+            chosen = _pick(sums, u)
+            at = chosen + GROUPS * _pick(group(self.weights, chosen), rng.random())
+        return at if self.ids is None else self.ids.item(at)
 
-    def without(self, token: int) -> Law:
-        """This law given that the draw is not `token`."""
-        raise NotImplementedError
+    def without(self, token: int) -> Law | None:
+        """This law given that the draw is not `token`; None when nothing else was possible."""
+        at = self._place(token)
+        if at is None:
+            return self
+        weights = self.weights.copy()
+        weights[at] = 0.0
+        total = mass(weights)
+        return Law(weights, total, self.ids) if total > 0.0 else None
 
     def residual(self, draft: Law) -> Law:
-        """Law of the token that replaces a rejected one: max(q - p, 0), renormalised (Leviathan et al. 2023)."""
-        raise NotImplementedError
+        """Law of the token that replaces a rejected one: max(q - p, 0), renormalised (Leviathan et al. 2023).
+
+        This law is q and `draft` is p. Where the two are equal up to rounding a rejection is numerical noise, and a
+        draw from q itself is right.
+        """
+        if draft.is_certain and draft.ids is not None:
+            # The sum of what is left is exact here, so that even a tiny remainder is a law and no noise.
+            return self.without(draft.ids.item(0)) or self
+        weights = self._minus(draft)
+        np.maximum(weights, 0.0, out=weights)
+        total = mass(weights)
+        noise = NOISE * float(np.finfo(weights.dtype).eps) * self.total
+        return Law(weights, total, self.ids) if total > noise else self
+
+    def dense(self, size: int) -> npt.NDArray[np.float64]:
+        """(size,) probabilities, for reading and for proofs."""
+        row = np.zeros(size)
+        if self.ids is None:
+            row[: len(self.weights)] = self.weights
+        else:
+            row[self.ids] = self.weights
+        return row / self.total
+
+    def _place(self, token: int) -> int | None:
+        """Index of `token` in the weights."""
+        if self.ids is None:
+            return token if token < len(self.weights) else None
+        at = int(self.ids.searchsorted(token))
+        return at if at < len(self.ids) and self.ids.item(at) == token else None
+
+    def _minus(self, draft: Law) -> Weights:
+        """q - p over the ids of q, scaled by `total`: a fresh array."""
+        scale = self.total / draft.total
+        if self.ids is None and draft.ids is None:
+            shared = min(len(self.weights), len(draft.weights))
+            if shared == len(self.weights):
+                scaled: Weights = self.weights - draft.weights[:shared] * scale
+                return scaled
+            rest = self.weights.astype(np.result_type(self.weights, draft.weights))
+            rest[:shared] -= draft.weights * scale
+            return rest
+        rest = self.weights.astype(np.result_type(self.weights, draft.weights))
+        if self.ids is None:
+            assert draft.ids is not None
+            known = draft.ids.searchsorted(len(rest))
+            rest[draft.ids[:known]] -= draft.weights[:known] * scale
+        elif draft.ids is None:
+            known = self.ids.searchsorted(len(draft.weights))
+            rest[:known] -= draft.weights[self.ids[:known]] * scale
+        else:
+            _, mine, theirs = np.intersect1d(self.ids, draft.ids, assume_unique=True, return_indices=True)
+            rest[mine] -= draft.weights[theirs] * scale
+        return rest
+
+
+def mass(weights: Weights) -> float:
+    """Sum of the weights, in their own type first so that a long row is read once, then in float64."""
+    return float(fold(np.add, weights).sum(dtype=np.float64))
+
+
+def _pick(weights: Weights, u: float) -> int:
+    """The index that `u`, uniform in [0, 1), falls on when the weights are laid end to end."""
+    sums = weights.cumsum(dtype=np.float64)
+    at = int(sums.searchsorted(u * sums[-1], side="right"))
+    # Rounding may put the point at the very end: the last index that has a weight takes it.
+    return at if at < len(sums) else int(np.flatnonzero(weights)[-1])

@@ -1,17 +1,23 @@
 """The sampling law: from logits to the law of the next token, with llama.cpp's meaning and order.
 
-Order: logit bias, penalties, top-k, top-p, min-p, temperature.
+Order: logit bias, penalties, top-k, top-p, min-p, temperature. Knows nothing about models or contexts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from localspec.core.law import Law
+from localspec.core.fold import fold
+from localspec.core.law import Law, mass
+from localspec.errors import EngineError, UsageError
+
+Logits = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,8 @@ class Sampling:
     """How a token is chosen; the defaults are the command line's.
 
     temperature 0 is greedy. top_k 0, top_p 1, min_p 0, repeat_penalty 1, frequency/presence 0 switch a filter off.
-    penalty_last_n tokens before the position count for the penalties (-1: all).
+    penalty_last_n tokens before the position count for the penalties (-1: all). Raises `UsageError` for values that
+    mean nothing.
     """
 
     temperature: float = 0.8
@@ -32,6 +39,24 @@ class Sampling:
     penalty_last_n: int = 64
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # Every test is written so that NaN fails it.
+        _check("temperature", self.temperature, 0.0 <= self.temperature < math.inf, "0 (greedy) or a positive number")
+        _check("top_k", self.top_k, self.top_k >= 0, "0 (off) or a positive whole number")
+        _check("top_p", self.top_p, 0.0 < self.top_p <= 1.0, "above 0 and at most 1 (off)")
+        _check("min_p", self.min_p, 0.0 <= self.min_p <= 1.0, "from 0 (off) to 1")
+        _check("repeat_penalty", self.repeat_penalty, 0.0 < self.repeat_penalty < math.inf, "positive, 1 is off")
+        for name in ("frequency_penalty", "presence_penalty"):
+            _check(name, getattr(self, name), math.isfinite(getattr(self, name)), "a finite number, 0 is off")
+        _check("penalty_last_n", self.penalty_last_n, self.penalty_last_n >= -1, "0 (off), positive, or -1 (all)")
+        for token, bias in self.logit_bias.items():
+            _check(f"logit_bias of {token}", bias, token >= 0 and bias < math.inf, "a number or -inf, for an id >= 0")
+
+    @property
+    def greedy(self) -> bool:
+        """True when the law is one-hot on the largest logit, whatever the filters say."""
+        return self.temperature == 0.0
+
     @property
     def penalises(self) -> bool:
         """True when a row depends on the tokens before it, so that `recent` is needed."""
@@ -39,10 +64,101 @@ class Sampling:
             self.repeat_penalty != 1.0 or self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
         ) and self.penalty_last_n != 0
 
-    def law(self, logits: npt.NDArray[np.float32], recent: npt.NDArray[np.int32]) -> Law:
+    def law(self, logits: Logits, recent: npt.NDArray[np.int32]) -> Law:
         """The law at a position, (V,) logits -> Law.
 
         `recent` are the tokens before the position, path included, at least the last `penalty_last_n` of them; it is
-        read only when `penalises`. Never writes to `logits`.
+        read only when `penalises`. Ties go to the lower id. Never writes to `logits`. Raises `EngineError` when the
+        largest logit is no finite number.
         """
-        raise NotImplementedError
+        if self.logit_bias or self.penalises:
+            logits = self._adjusted(logits, recent)
+        if self.greedy:
+            best = int(logits.argmax())
+            _check_finite(logits.item(best))
+            return Law.one_hot(best)
+        maxima = fold(np.maximum, logits)
+        top = maxima.max()
+        _check_finite(float(top))
+        kept = self._filtered(logits, maxima, top)
+        if kept is None:
+            weights = _weights(logits, top, self.temperature)
+            return Law(weights, mass(weights))
+        kept.sort()
+        weights = _weights(logits[kept], top, self.temperature)
+        return Law(weights, float(weights.sum(dtype=np.float64)), kept.astype(np.int32))
+
+    def _adjusted(self, logits: Logits, recent: npt.NDArray[np.int32]) -> Logits:
+        """A copy with logit bias and penalties; ids beyond the row are none of its business."""
+        logits = logits.copy()
+        for token, bias in self.logit_bias.items():
+            if token < len(logits):
+                logits[token] += bias
+        if self.penalises:
+            window = recent if self.penalty_last_n < 0 else recent[-self.penalty_last_n :]
+            ids, counts = np.unique(window[window < len(logits)], return_counts=True)
+            seen = logits[ids]
+            # Dividing a negative logit would reward the token.
+            seen = np.where(seen <= 0.0, seen * self.repeat_penalty, seen / self.repeat_penalty)
+            logits[ids] = seen - (counts * self.frequency_penalty + self.presence_penalty)
+        return logits
+
+    def _filtered(self, logits: Logits, maxima: Logits, top: np.floating[Any]) -> npt.NDArray[np.intp] | None:
+        """Ids that survive top-k, top-p and min-p in no particular order, None when all three are off."""
+        floor = top + logits.dtype.type(math.log(self.min_p)) if self.min_p > 0.0 else None
+        if self.top_k > 0:
+            ranked = _largest(logits, maxima, self.top_k)
+            scale = None
+        elif self.top_p < 1.0:
+            scale = mass(np.exp(logits - top))
+            ranked = np.argsort(-logits, kind="stable")
+        elif floor is not None:
+            return np.flatnonzero(logits >= floor)
+        else:
+            return None
+        if self.top_p < 1.0:
+            ranked = ranked[: _nucleus(logits[ranked] - top, self.top_p, scale)]
+        return ranked if floor is None else ranked[logits[ranked] >= floor]
+
+
+def _largest(logits: Logits, maxima: Logits, count: int) -> npt.NDArray[np.intp]:
+    """Ids of the `count` largest logits, largest first, ties to the lower id."""
+    count = min(count, len(logits))
+    # `count` groups have a maximum at or above this bar, so at least `count` logits have.
+    source = maxima if count <= len(maxima) // 2 else logits
+    bar = np.partition(source, len(source) - count)[len(source) - count]
+    ids = np.flatnonzero(logits >= bar)
+    return ids[np.argsort(-logits[ids], kind="stable")[:count]]
+
+
+def _nucleus(relative: Logits, top_p: float, scale: float | None) -> int:
+    """How many of the ranked logits, given relative to the largest, it takes to reach `top_p` of the mass.
+
+    Sums run in the row's own type, one after the other, as llama.cpp's do. `scale`: the whole mass, None when the
+    ranked ones are all there is.
+    """
+    weights = np.exp(relative)
+    probs = weights / (weights.cumsum()[-1] if scale is None else weights.dtype.type(scale))
+    return int(probs.cumsum().searchsorted(probs.dtype.type(top_p))) + 1
+
+
+def _weights(logits: Logits, top: np.floating[Any], temperature: float) -> Logits:
+    """exp((logit - top) / temperature), a fresh array."""
+    weights = logits - top
+    if temperature != 1.0:
+        with np.errstate(over="ignore"):  # a tiny temperature sends the losers to -inf, as it should
+            weights /= temperature
+    return np.exp(weights, out=weights)
+
+
+def _check(name: str, value: float, valid: bool, allowed: str) -> None:
+    if not valid:
+        raise UsageError(f"{name} is {value}.", hint=f"Choose a value that is {allowed}.")
+
+
+def _check_finite(top: float) -> None:
+    if not math.isfinite(top):
+        raise EngineError(
+            f"The largest logit of a row is {top}.",
+            hint="Try --flash-attn off and --kv-type f16; if it stays so, the model file is damaged or too coarse.",
+        )
