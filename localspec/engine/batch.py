@@ -1,0 +1,70 @@
+"""A llama_batch whose fields are numpy views, filled without a Python loop for chains. Knows nothing about contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.engine.native import lib
+
+
+class TokenBatch:
+    """Room for `capacity` tokens, each in up to `sequences` sequences."""
+
+    def __init__(self, capacity: int, sequences: int) -> None:
+        self.capacity = capacity
+        self._batch = lib.llama_batch_init(capacity, 0, sequences)
+        view = np.ctypeslib.as_array
+        self._token: npt.NDArray[np.int32] = view(self._batch.token, (capacity,))
+        self._position: npt.NDArray[np.int32] = view(self._batch.pos, (capacity,))
+        self._counts: npt.NDArray[np.int32] = view(self._batch.n_seq_id, (capacity,))
+        self._wanted: npt.NDArray[np.int8] = view(self._batch.logits, (capacity,))
+        self._sequence_of: list[npt.NDArray[np.int32]] = [
+            view(self._batch.seq_id[row], (sequences,)) for row in range(capacity)
+        ]
+        for ids in self._sequence_of:
+            ids[0] = 0
+        self._counts[:] = 1
+        self._scattered = 0
+
+    def fill(self, tokens: npt.NDArray[np.int32], start: int, *, wanted: slice) -> Any:
+        """`tokens` one after the other from position `start` in sequence 0; logits only for the `wanted` rows."""
+        count = len(tokens)
+        self._gather()
+        self._token[:count] = tokens
+        self._position[:count] = np.arange(start, start + count, dtype=np.int32)
+        self._wanted[:count] = 0
+        self._wanted[:count][wanted] = 1
+        self._batch.n_tokens = count
+        return self._batch
+
+    def fill_tree(
+        self,
+        tokens: npt.NDArray[np.int32],
+        positions: npt.NDArray[np.int32],
+        sequences: Sequence[Sequence[int]],
+    ) -> Any:
+        """`tokens` at their own positions, each in its own sequences; logits for all."""
+        count = len(tokens)
+        self._token[:count] = tokens
+        self._position[:count] = positions
+        self._wanted[:count] = 1
+        for row, ids in enumerate(sequences):
+            self._counts[row] = len(ids)
+            self._sequence_of[row][: len(ids)] = ids
+        self._scattered = max(self._scattered, count)
+        self._batch.n_tokens = count
+        return self._batch
+
+    def _gather(self) -> None:
+        """Put the rows that a tree had spread over sequences back into sequence 0."""
+        for row in range(self._scattered):
+            self._sequence_of[row][0] = 0
+        self._counts[: self._scattered] = 1
+        self._scattered = 0
+
+    def free(self) -> None:
+        lib.llama_batch_free(self._batch)

@@ -1,0 +1,379 @@
+"""A llama.cpp context as `engine.base.Context`: one text in a cache, evaluated, committed and rewound.
+
+Sequence 0 holds the committed text. During a tree each leaf path is a sequence of its own (1, 2, ...) on a unified
+cache: it shares the prefix, every node carries the ids of the leaves below it, and its position is its depth, so that
+no attention mask has to be written. Every return code is looked at before a row is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from localspec.core.draft import EMPTY, Draft, Ids
+from localspec.engine import native
+from localspec.engine.base import Cancelled, Progress, Row
+from localspec.engine.batch import TokenBatch
+from localspec.engine.memory import Memory, Snapshots, StateCopy, Truncation
+from localspec.engine.model import LlamaModel
+from localspec.engine.native import lib
+from localspec.errors import ContextFullError, DecodeError, LoadError
+
+CacheType = Literal["f16", "q8_0", "q4_0"]
+_CACHE_TYPES: dict[str, int] = {"f16": 1, "q8_0": 8, "q4_0": 2}
+_FLASH: dict[str, int] = {"auto": -1, "off": 0, "on": 1}
+_CODES = {
+    1: "no room in the cache",
+    2: "aborted",
+    -1: "invalid batch",
+}
+_ABORTED = 2
+_LONG_PREFILL = 32  # tokens; below this a prefill is too short to be worth interrupting
+
+
+@dataclass(frozen=True)
+class ContextSettings:
+    """How a context is made. capacity: tokens; draft_room: most nodes of a draft; leaves: most leaf paths (0: chains)."""
+
+    capacity: int
+    draft_room: int = 16
+    leaves: int = 0
+    batch: int = 512
+    threads: int = 1
+    kv_type: CacheType = "f16"
+    flash_attn: Literal["auto", "on", "off"] = "auto"
+
+
+class LlamaPass:
+    """Rows of the last evaluation; reading one after the next evaluation is a bug and is caught."""
+
+    def __init__(self, context: LlamaContext, ticket: int, first: int, rows: int) -> None:
+        self._context = context
+        self._ticket = ticket
+        self._first = first
+        self.rows = rows
+
+    def logits(self, row: int) -> Row:
+        """(V,) float32 view of llama.cpp's own buffer."""
+        if not 0 <= row < self.rows:
+            raise IndexError(f"row {row} of {self.rows}")
+        return self._context.logits_row(self._ticket, self._first + row)
+
+
+class LlamaContext:
+    """One cache and its text. Not thread-safe: one caller at a time."""
+
+    def __init__(self, model: LlamaModel, settings: ContextSettings) -> None:
+        """Make a context and find out how its memory forgets. Raises `LoadError` with llama.cpp's reason."""
+        if settings.kv_type != "f16" and settings.flash_attn == "off":
+            raise LoadError(
+                f"a {settings.kv_type} cache needs flash attention, which is off",
+                hint="Use --flash-attn auto, or --kv-type f16.",
+            )
+        self.model = model
+        self.settings = settings
+        self.vocab_size = model.vocab.size
+        self.busy_s = 0.0
+        self._handle: Any = None
+        self._length = 0
+        self._open = False
+        self._draft = EMPTY
+        self._leaves: list[int] = []
+        self._ticket = 0
+        self._create()
+
+    def _create(self) -> None:
+        settings, model = self.settings, self.model
+        params = lib.llama_context_default_params()
+        rows = settings.draft_room + 1
+        params.n_ctx = settings.capacity
+        params.n_batch = max(settings.batch, rows)
+        params.n_ubatch = max(settings.batch, rows)
+        params.n_seq_max = 1 + settings.leaves
+        params.n_outputs_max = rows
+        params.n_rs_seq = settings.draft_room if model.is_recurrent else 0
+        params.n_threads = params.n_threads_batch = settings.threads
+        params.type_k = params.type_v = _CACHE_TYPES[settings.kv_type]
+        params.flash_attn_type = _FLASH[settings.flash_attn]
+        params.kv_unified = True
+        params.swa_full = False
+        params.no_perf = True
+        with native.heard():
+            self._handle = lib.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            raise LoadError(
+                f"llama.cpp could not make a context of {settings.capacity} tokens for {model.path.name}: "
+                f"{native.complaint() or 'no reason was given'}",
+                hint="Try a smaller --ctx-size, fewer --gpu-layers or another --kv-type.",
+            )
+        self._batch = TokenBatch(params.n_batch, 1 + settings.leaves)
+        self._memory_handle = lib.llama_get_memory(self._handle)
+        self.capacity = int(lib.llama_n_ctx_seq(self._handle))
+        self.draft_room = settings.draft_room
+        self._tokens: Ids = np.empty(self.capacity, dtype=np.int32)
+        self.memory: Memory = Truncation(self._memory_handle, model.window)
+        self._choose_memory()
+
+    @property
+    def has_trees(self) -> bool:
+        """True when drafts may branch."""
+        return self.settings.leaves > 0 and isinstance(self.memory, Truncation)
+
+    @property
+    def leaves(self) -> int:
+        """Most leaf paths of one draft; 1 when only chains are possible."""
+        return self.settings.leaves if self.has_trees else 1
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    @property
+    def tokens(self) -> Ids:
+        return self._tokens[: self._length]
+
+    # -- reading ahead ------------------------------------------------------------------------------------------------
+
+    def prefill(
+        self,
+        tokens: Sequence[int] | Ids,
+        *,
+        logits: bool = True,
+        progress: Progress | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> LlamaPass | None:
+        """See `engine.base.Context.prefill`. Raises `ContextFullError`, `DecodeError`."""
+        wanted = np.asarray(tokens, dtype=np.int32)
+        if len(wanted) > self.capacity:
+            raise ContextFullError(
+                f"{len(wanted)} tokens do not fit a context of {self.capacity}",
+                hint="Use a larger --ctx-size or a shorter text.",
+            )
+        keep = common_prefix(self.tokens, wanted)
+        if logits and keep and keep == len(wanted):
+            keep -= 1  # the last token has to be evaluated again for its row
+        if keep < self._length or self._open:
+            self._retreat(keep)
+        return self._extend(wanted, logits=logits, progress=progress, cancelled=cancelled)
+
+    def _extend(
+        self, wanted: Ids, *, logits: bool, progress: Progress | None = None, cancelled: Cancelled | None = None
+    ) -> LlamaPass | None:
+        """Evaluate what `wanted` holds beyond the cache, in pieces of the batch size."""
+        total, first = len(wanted) - self._length, self._length
+        if cancelled and total > _LONG_PREFILL:
+            # ggml asks between graph nodes, so that even one long piece can be left quickly.
+            watch = lib.ggml_abort_callback(lambda _data: cancelled())
+            lib.llama_set_abort_callback(self._handle, watch, None)
+        try:
+            while self._length < len(wanted):
+                if cancelled and cancelled():
+                    return None
+                piece = wanted[self._length : self._length + self._batch.capacity]
+                last = self._length + len(piece) == len(wanted)
+                rows = slice(len(piece) - 1, None) if logits and last else slice(0, 0)
+                code = self._decode(self._batch.fill(piece, self._length, wanted=rows))
+                if code == _ABORTED and cancelled and cancelled():
+                    self._restore()
+                    return None
+                self._check(code)
+                self._append(piece)
+                if progress:
+                    progress(self._length - first, total)
+        finally:
+            if cancelled and total > _LONG_PREFILL:
+                lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(0), None)
+        if not logits:
+            return None
+        return LlamaPass(self, self._ticket, len(piece) - 1, 1)
+
+    # -- one round ----------------------------------------------------------------------------------------------------
+
+    def evaluate(self, pending: int, draft: Draft) -> LlamaPass:
+        """See `engine.base.Context.evaluate`. Raises `DecodeError`, with the cache put back."""
+        assert not self._open, "evaluate before the last one was committed"
+        count = 1 + len(draft)
+        if self._length + count > self.capacity or count > self.draft_room + 1:
+            raise ContextFullError(f"a draft of {count - 1} does not fit: {self._length} of {self.capacity} are used")
+        if len(draft):
+            self.memory.before(self._length)
+        self._open, self._draft = True, draft
+        tokens = np.empty(count, dtype=np.int32)
+        tokens[0] = pending
+        tokens[1:] = draft.tokens
+        self._pending = pending
+        if draft.is_chain:
+            self._leaves = []
+            batch = self._batch.fill(tokens, self._length, wanted=slice(None))
+        else:
+            batch = self._spread(tokens, draft)
+        code = self._decode(batch)
+        if code:
+            self.rewind(self._length)
+        self._check(code)
+        return LlamaPass(self, self._ticket, 0, count)
+
+    def _spread(self, tokens: Ids, draft: Draft) -> Any:
+        """Give every leaf path a sequence that shares the committed prefix."""
+        self._leaves = [node for node in range(len(draft)) if node not in draft.children]
+        if len(self._leaves) > self.leaves:
+            raise DecodeError(f"a draft with {len(self._leaves)} leaves, the context has sequences for {self.leaves}")
+        below: list[list[int]] = [[] for _ in range(len(draft))]
+        for sequence, leaf in enumerate(self._leaves, start=1):
+            lib.llama_memory_seq_cp(self._memory_handle, 0, sequence, -1, -1)
+            for node in draft.path(leaf):
+                below[node].append(sequence)
+        positions = np.empty(len(tokens), dtype=np.int32)
+        positions[0] = self._length
+        positions[1:] = self._length + draft.depths
+        return self._batch.fill_tree(tokens, positions, [[0, *range(1, 1 + len(self._leaves))], *below])
+
+    def commit(self, path: Sequence[int]) -> None:
+        """See `engine.base.Context.commit`."""
+        assert self._open, "commit without an evaluate"
+        kept = self._draft.tokens[list(path)]
+        evaluated = 1 + len(self._draft)
+        start, self._open = self._length, False
+        self._append(np.array([self._pending], dtype=np.int32))
+        self._append(kept)
+        if self._leaves:
+            self._gather(path, start)
+        elif self._length < start + evaluated:
+            self._fall_back_to(self._length, reached=start + evaluated)
+
+    def _gather(self, path: Sequence[int], start: int) -> None:
+        """Make the accepted nodes part of sequence 0 and forget the leaf sequences."""
+        memory, accepted = self._memory_handle, set(path)
+        if path:
+            leaf = next(s for s, leaf in enumerate(self._leaves, start=1) if accepted <= set(self._draft.path(leaf)))
+            lib.llama_memory_seq_cp(memory, leaf, 0, start + 1, self._length)
+        for sequence in range(1, 1 + len(self._leaves)):
+            lib.llama_memory_seq_rm(memory, sequence, -1, -1)
+        self._leaves = []
+
+    def rewind(self, length: int) -> None:
+        """See `engine.base.Context.rewind`."""
+        if length > self._length:
+            raise DecodeError(f"cannot rewind to {length}: the cache holds {self._length} tokens")
+        if self._open or length < self._length:
+            kept = self._tokens[:length].copy()
+            self._retreat(length)
+            self._extend(kept, logits=False)
+
+    # -- forgetting ---------------------------------------------------------------------------------------------------
+
+    def _retreat(self, length: int) -> None:
+        """Forget from `length` on, or from earlier when the memory cannot do better; closes an open transaction."""
+        reached = self._length + (1 + len(self._draft) if self._open else 0)
+        for sequence in range(1, 1 + len(self._leaves)):
+            lib.llama_memory_seq_rm(self._memory_handle, sequence, -1, -1)
+        self._leaves, self._open = [], False
+        self._length = self.memory.retreat(length, reached) if length < reached else length
+
+    def _fall_back_to(self, length: int, *, reached: int) -> None:
+        """The text is `tokens[:length]` and the cache holds `reached`: forget, and evaluate again what went too far."""
+        text = self._tokens[:length].copy()
+        self._length = self.memory.retreat(length, reached)
+        if self._length < length:
+            self._extend(text, logits=False)
+
+    def _restore(self) -> None:
+        """After an abort part of a batch is in the cache: go back to the committed text."""
+        text = self._tokens[: self._length].copy()
+        self._length = self.memory.retreat(self._length, self._length + self._batch.capacity)
+        self._extend(text, logits=False)
+
+    def _choose_memory(self) -> None:
+        """Try each strategy on three tokens: forget one, evaluate another in its place, compare with a fresh cache."""
+        candidates: list[Memory] = [Truncation(self._memory_handle, self.model.window)]
+        if self.model.is_recurrent:
+            if lib.llama_n_rs_seq(self._handle):
+                candidates.append(Snapshots(self._memory_handle))
+            candidates.append(StateCopy(self._memory_handle, self._handle))
+        trial = np.array([self.model.vocab.bos if self.model.vocab.bos >= 0 else 0, 1, 2], dtype=np.int32)
+        trial %= self.vocab_size
+        expected = self._trial_row(trial)
+        for memory in candidates:
+            self.memory = memory
+            if self._forgets_well(trial, expected):
+                break
+        else:
+            raise LoadError(
+                f"{self.model.path.name} cannot forget rejected tokens: no rollback of its memory restores its state",
+                hint="Run it with --drafter none in a program that never rolls back; please report the architecture.",
+            )
+        self._retreat(0)
+        self.busy_s = 0.0
+
+    def _trial_row(self, trial: Ids) -> Row:
+        self._retreat(0)
+        result = self._extend(trial, logits=True)
+        assert result is not None
+        return result.logits(0).copy()
+
+    def _forgets_well(self, trial: Ids, expected: Row) -> bool:
+        """True when the last token of `trial`, after a rejected draft, gets the row it gets in a fresh cache."""
+        lib.llama_memory_clear(self._memory_handle, True)
+        self._length = 0
+        self._extend(trial[:1], logits=False)
+        self.evaluate(int(trial[1]), Draft.chain([int(trial[0]), int(trial[0])][: max(1, min(2, self.draft_room))]))
+        self.commit(())
+        result = self._extend(trial, logits=True)
+        assert result is not None
+        scale = float(np.abs(expected).max()) or 1.0
+        return bool(np.abs(result.logits(0) - expected).max() <= 0.1 * scale) and self._length == len(trial)
+
+    # -- llama.cpp ----------------------------------------------------------------------------------------------------
+
+    def _decode(self, batch: Any) -> int:
+        started = time.perf_counter()
+        self._ticket += 1
+        code = int(lib.llama_decode(self._handle, batch))
+        lib.llama_synchronize(self._handle)
+        self.busy_s += time.perf_counter() - started
+        return code
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise DecodeError(
+                f"llama.cpp could not evaluate tokens after position {self._length} of {self.capacity}: "
+                f"{_CODES.get(code, 'fatal error')} (code {code})",
+                hint="Set LOCALSPEC_DEBUG=1 to see llama.cpp's log.",
+            )
+
+    def logits_row(self, ticket: int, index: int) -> Row:
+        """Row of batch entry `index` of the evaluation with this ticket."""
+        assert ticket == self._ticket, "a row was read after the next evaluation"
+        pointer = lib.llama_get_logits_ith(self._handle, index)
+        if not pointer:
+            raise DecodeError(f"llama.cpp kept no logits for row {index}")
+        address = ctypes.addressof(pointer.contents)
+        return np.frombuffer((ctypes.c_float * self.vocab_size).from_address(address), dtype=np.float32)
+
+    def _append(self, tokens: Ids) -> None:
+        self._tokens[self._length : self._length + len(tokens)] = tokens
+        self._length += len(tokens)
+
+    def close(self) -> None:
+        if self._handle:
+            lib.llama_free(self._handle)
+            self._batch.free()
+            self._handle = None
+
+    def __enter__(self) -> LlamaContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def common_prefix(left: Ids, right: Ids) -> int:
+    """How many leading ids agree."""
+    count = min(len(left), len(right))
+    differs = left[:count] != right[:count]
+    return int(differs.argmax()) if differs.any() else count

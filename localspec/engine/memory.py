@@ -1,0 +1,112 @@
+"""How a cache forgets: three strategies, one chosen per context by a trial at load.
+
+* `Truncation`  attention caches drop their tail; a sliding window only while it still covers what stays.
+* `Snapshots`   recurrent states that llama.cpp keeps per token of the last pass (`n_rs_seq`).
+* `StateCopy`   the recurrent state is copied out before a draft is evaluated and put back after a rejection.
+
+Each answers `retreat(length)` with the length it really reached, at most what was asked; the context evaluates the rest
+again. Knows llama_memory and nothing about batches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Protocol
+
+import numpy as np
+
+from localspec.engine.native import lib
+
+_RECURRENT_PART = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+
+
+class Memory(Protocol):
+    """A way to forget the tail of sequence 0."""
+
+    name: str
+
+    def before(self, length: int) -> None:
+        """A draft is about to be evaluated on top of `length` tokens."""
+        ...
+
+    def retreat(self, length: int, reached: int) -> int:
+        """Go back from `reached` tokens to `length`, or to the nearest earlier length that is possible."""
+        ...
+
+
+class Truncation:
+    """Remove the tail; with a sliding window, start over when the window behind the new end is already gone."""
+
+    name = "truncation"
+
+    def __init__(self, handle: Any, window: int) -> None:
+        self._memory = handle
+        self._window = window
+
+    def before(self, length: int) -> None:
+        return None
+
+    def retreat(self, length: int, reached: int) -> int:
+        if not lib.llama_memory_seq_rm(self._memory, 0, length, -1):
+            return _start_over(self._memory)
+        # llama.cpp removes the tail of a sliding-window cache whether or not the window before it is still there.
+        if self._window and length and lib.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._window):
+            return _start_over(self._memory)
+        return length
+
+
+class Snapshots:
+    """Ask llama.cpp for the recurrent state as it was a few tokens ago: once after each pass, within that pass."""
+
+    name = "snapshots"
+
+    def __init__(self, handle: Any) -> None:
+        self._memory = handle
+
+    def before(self, length: int) -> None:
+        return None
+
+    def retreat(self, length: int, reached: int) -> int:
+        if length and lib.llama_memory_seq_rm(self._memory, 0, length, -1):
+            return length
+        return _start_over(self._memory)
+
+
+class StateCopy:
+    """Keep the recurrent state of the last draft's root; attention layers of a hybrid are truncated as usual."""
+
+    name = "state copy"
+
+    def __init__(self, handle: Any, context: Any) -> None:
+        self._memory = handle
+        self._context = context
+        self._buffer = np.empty(0, dtype=np.uint8)
+        self._used = 0
+        self._kept: int | None = None
+
+    def before(self, length: int) -> None:
+        size = lib.llama_state_seq_get_size_ext(self._context, 0, _RECURRENT_PART)
+        if size > len(self._buffer):
+            self._buffer = np.empty(size, dtype=np.uint8)
+        self._used = lib.llama_state_seq_get_data_ext(self._context, self._pointer(), size, 0, _RECURRENT_PART)
+        self._kept = length if self._used and length else None
+
+    def retreat(self, length: int, reached: int) -> int:
+        kept, self._kept = self._kept, None
+        if (
+            kept is not None
+            and kept <= length
+            and lib.llama_state_seq_set_data_ext(self._context, self._pointer(), self._used, 0, _RECURRENT_PART)
+            and lib.llama_memory_seq_rm(self._memory, 0, kept, -1)
+        ):
+            self._kept = kept
+            return kept
+        return _start_over(self._memory)
+
+    def _pointer(self) -> Any:
+        return self._buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+
+
+def _start_over(memory: Any) -> int:
+    lib.llama_memory_clear(memory, False)
+    return 0

@@ -1,0 +1,72 @@
+"""llama.cpp, loaded once: its log goes to Python logging, its backend is initialised before anything else happens.
+
+Every other file of this folder reaches llama_cpp through here. Knows nothing about models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+logger = logging.getLogger("localspec.llama_cpp")
+_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
+_CONTINUED = 5
+_recent: deque[tuple[int, str]] = deque(maxlen=50)
+
+
+def _listen(level: int, text: bytes | None, _user_data: Any) -> None:
+    line = (text or b"").decode("utf-8", "replace").rstrip()
+    if not line.strip(". "):
+        return
+    severity = logging.DEBUG if level == _CONTINUED else _LEVELS.get(level, logging.DEBUG)
+    _recent.append((severity, line))
+    logger.log(severity, line)
+
+
+# llama.cpp calls back for as long as the process lives, so the callback object must never be collected.
+_callback = lib.llama_log_callback(_listen)
+logger.addHandler(logging.NullHandler())
+logger.propagate = False
+lib.llama_log_set(_callback, ctypes.c_void_p(0))
+lib.llama_backend_init()
+
+
+def show_log() -> None:
+    """Let llama.cpp's log through to the root logger (`LOCALSPEC_DEBUG=1`)."""
+    logger.propagate = True
+
+
+def forget_log() -> None:
+    """Start a fresh record, so that `complaint` speaks of what follows."""
+    _recent.clear()
+
+
+def complaint() -> str:
+    """The most telling line llama.cpp logged since `forget_log`: its first error, else its last warning, else ''."""
+    errors = [line for severity, line in _recent if severity >= logging.ERROR]
+    warnings = [line for severity, line in _recent if severity == logging.WARNING]
+    line = errors[0] if errors else warnings[-1] if warnings else ""
+    return line.split(": ", 1)[1] if line.startswith("llama_") and ": " in line else line
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[None]:
+    """Collect llama.cpp's log afresh for the length of a block."""
+    forget_log()
+    yield
+
+
+def system_info() -> str:
+    """llama.cpp's own line about the CPU features and backends it was built with."""
+    return (lib.llama_print_system_info() or b"").decode("utf-8", "replace").strip()
+
+
+def version() -> str:
+    """Version of llama.cpp inside llama-cpp-python, as it names itself."""
+    return (lib.llama_version() or b"").decode("utf-8", "replace")
