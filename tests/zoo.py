@@ -191,14 +191,14 @@ def _ends(weights: Weights, rows: int, *, last_norm: str = "output_norm") -> Non
     weights.matrix("output.weight", rows, WIDTH)
 
 
-def _attention_keys(*, heads_kv: int | list[int] = HEADS, head_size: int = WIDTH // HEADS) -> dict[str, Any]:
+def _attention_keys(*, heads: int = HEADS, heads_kv: list[int] | None = None) -> dict[str, Any]:
     return {
         "embedding_length": WIDTH,
         "feed_forward_length": FEED,
-        "attention.head_count": HEADS,
-        "attention.head_count_kv": heads_kv,
+        "attention.head_count": heads,
+        "attention.head_count_kv": heads_kv or heads,
         "attention.layer_norm_rms_epsilon": 1e-5,
-        "rope.dimension_count": head_size,
+        "rope.dimension_count": WIDTH // heads,
     }
 
 
@@ -214,9 +214,13 @@ def tiny_llama(
     vocabulary: Vocabulary | None = None,
     nan: bool = False,
     layers: int = 2,
+    heads: int = HEADS,
     split: int = 0,
 ) -> Path:
-    """Attention only. `nan` poisons one weight matrix; `split` > 0 writes parts of that many tensors, the first is returned."""
+    """Attention only. `nan` poisons one weight matrix; a quantised cache wants `heads=2`, which makes them 32 wide.
+
+    `split` > 0 writes parts of that many tensors; the first is returned.
+    """
     vocabulary = vocabulary or byte_vocabulary()
     weights = Weights(seed, noise)
     _ends(weights, len(vocabulary))
@@ -225,7 +229,7 @@ def tiny_llama(
         _feed_forward(weights, f"blk.{i}")
     if nan:
         weights.tensors["blk.0.ffn_down.weight"][:] = np.nan
-    keys = _attention_keys() | {"block_count": layers, "context_length": context}
+    keys = _attention_keys(heads=heads) | {"block_count": layers, "context_length": context}
     return write(path, "llama", keys, weights.tensors, vocabulary, split=split)
 
 
