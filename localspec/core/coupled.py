@@ -8,12 +8,10 @@ whatever the drafter. Knows nothing about models or how drafts were made.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from localspec.core.draft import ROOT, Draft, Verdict
 from localspec.core.law import Law
 from localspec.core.noise import Noise
+from localspec.core.race import places
 from localspec.core.rule import LawOf
 
 
@@ -25,12 +23,7 @@ class Coupled:
 
     def winner(self, law: Law, position: int) -> int:
         """The token at `position` when it follows `law`."""
-        return self.places(law, position, 1)[0]
-
-    def places(self, law: Law, position: int, count: int) -> list[int]:
-        """The first `count` ids to arrive at `position`, fewer when the law has fewer."""
-        ids = np.arange(len(law.weights)) if law.ids is None else law.ids
-        return _first(ids, law.weights, Noise.at(self.seed, position), count)
+        return places(law, Noise.at(self.seed, position), 1)[0]
 
     def guess(self, law: Law, position: int) -> tuple[int, Law | None]:
         """The winner of the drafter's race; deterministic given the seed."""
@@ -38,7 +31,7 @@ class Coupled:
 
     def guesses(self, law: Law, position: int, count: int) -> list[tuple[int, Law | None]]:
         """The first places of the drafter's race."""
-        return [(token, None) for token in self.places(law, position, count)]
+        return [(token, None) for token in places(law, Noise.at(self.seed, position), count)]
 
     def accept(self, draft: Draft, law_of: LawOf, position: int) -> Verdict:
         """Walk down from the pending token while a child holds the winner."""
@@ -54,12 +47,3 @@ class Coupled:
             tested += place + 1
             node = children[place]
             path.append(node)
-
-
-def _first(ids: npt.NDArray[np.integer], weights: npt.NDArray[np.floating], noise: Noise, count: int) -> list[int]:
-    """The ids with the `count` smallest arrival times; ids without a weight never arrive."""
-    runs = np.flatnonzero(weights)
-    ids = ids[runs]
-    times = noise.of(ids) / weights[runs]
-    order = np.argsort(times, kind="stable")[:count]
-    return [int(i) for i in ids[order]]
