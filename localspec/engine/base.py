@@ -58,6 +58,8 @@ class Context(Protocol):
     """Most nodes one `evaluate` can take."""
     busy_s: float
     """Seconds spent inside llama.cpp so far."""
+    evaluated: int
+    """Tokens evaluated so far."""
 
     @property
     def length(self) -> int:
@@ -79,8 +81,8 @@ class Context(Protocol):
     ) -> Pass | None:
         """Make the cache hold exactly `tokens`, evaluating only what follows the common prefix.
 
-        Returns a pass whose row 0 follows the last token (`logits=True`), else None. When `cancelled` says so, what
-        was evaluated stays, and `Cancelled` prefill returns None early; compare `length`.
+        Returns a pass whose row 0 follows the last token (`logits=True`), else None. When `cancelled` says so it
+        returns None early and keeps what was evaluated: compare `length`.
         """
         ...
 

@@ -79,8 +79,10 @@ class LlamaContext:
         self.settings = settings
         self.vocab_size = model.vocab.size
         self.busy_s = 0.0
+        self.evaluated = 0
         self._handle: Any = None
         self._length = 0
+        self._last_pass = 0
         self._open = False
         self._draft = EMPTY
         self._leaves: list[int] = []
@@ -92,8 +94,8 @@ class LlamaContext:
         params = lib.llama_context_default_params()
         rows = settings.draft_room + 1
         params.n_ctx = settings.capacity
-        params.n_batch = max(settings.batch, rows)
-        params.n_ubatch = max(settings.batch, rows)
+        # One more than a round needs: llama.cpp aborts when all of a micro-batch would be kept as snapshots.
+        params.n_batch = params.n_ubatch = max(settings.batch, rows + 1)
         params.n_seq_max = 1 + settings.leaves
         params.n_outputs_max = rows
         params.n_rs_seq = settings.draft_room if model.is_recurrent else 0
@@ -113,7 +115,7 @@ class LlamaContext:
             )
         self._batch = TokenBatch(params.n_batch, 1 + settings.leaves)
         self._memory_handle = lib.llama_get_memory(self._handle)
-        self.capacity = int(lib.llama_n_ctx_seq(self._handle))
+        self.capacity = min(settings.capacity, int(lib.llama_n_ctx_seq(self._handle)))
         self.draft_room = settings.draft_room
         self._tokens: Ids = np.empty(self.capacity, dtype=np.int32)
         self.memory: Memory = Truncation(self._memory_handle, model.window)
@@ -273,60 +275,75 @@ class LlamaContext:
         for sequence in range(1, 1 + len(self._leaves)):
             lib.llama_memory_seq_rm(self._memory_handle, sequence, -1, -1)
         self._leaves, self._open = [], False
-        self._length = self.memory.retreat(length, reached) if length < reached else length
+        self._length = self._forget(length, reached) if length < reached else length
 
     def _fall_back_to(self, length: int, *, reached: int) -> None:
         """The text is `tokens[:length]` and the cache holds `reached`: forget, and evaluate again what went too far."""
         text = self._tokens[:length].copy()
-        self._length = self.memory.retreat(length, reached)
+        self._length = self._forget(length, reached)
         if self._length < length:
             self._extend(text, logits=False)
 
     def _restore(self) -> None:
         """After an abort part of a batch is in the cache: go back to the committed text."""
         text = self._tokens[: self._length].copy()
-        self._length = self.memory.retreat(self._length, self._length + self._batch.capacity)
+        self._length = self._forget(self._length, self._length + self._batch.capacity)
         self._extend(text, logits=False)
 
+    def _forget(self, length: int, reached: int) -> int:
+        return self.memory.retreat(length, reached=reached, last_pass=self._last_pass)
+
     def _choose_memory(self) -> None:
-        """Try each strategy on three tokens: forget one, evaluate another in its place, compare with a fresh cache."""
+        """Try each strategy on four tokens: forget two, evaluate another in their place, compare with a fresh cache."""
         candidates: list[Memory] = [Truncation(self._memory_handle, self.model.window)]
         if self.model.is_recurrent:
-            if lib.llama_n_rs_seq(self._handle):
-                candidates.append(Snapshots(self._memory_handle))
-            candidates.append(StateCopy(self._memory_handle, self._handle))
-        trial = np.array([self.model.vocab.bos if self.model.vocab.bos >= 0 else 0, 1, 2], dtype=np.int32)
-        trial %= self.vocab_size
-        expected = self._trial_row(trial)
+            depth = int(lib.llama_n_rs_seq(self._handle))
+            candidates += [Snapshots(self._memory_handle, depth)] if depth else []
+            candidates += [StateCopy(self._memory_handle, self._handle)]
+        ids = np.arange(4, dtype=np.int32) % self.vocab_size
+        expected = self._fresh_row(ids[:3])
         for memory in candidates:
             self.memory = memory
-            if self._forgets_well(trial, expected):
+            if self._forgets_well(ids, expected):
                 break
         else:
             raise LoadError(
-                f"{self.model.path.name} cannot forget rejected tokens: no rollback of its memory restores its state",
-                hint="Run it with --drafter none in a program that never rolls back; please report the architecture.",
+                f"{self.model.path.name} ({self.model.architecture}) cannot forget rejected tokens: "
+                "no rollback of its memory restores its state",
+                hint="Please report the architecture; plain llama.cpp programs can run it.",
             )
-        self._retreat(0)
-        self.busy_s = 0.0
+        self._start_fresh()
+        self.busy_s, self.evaluated = 0.0, 0
 
-    def _trial_row(self, trial: Ids) -> Row:
-        self._retreat(0)
-        result = self._extend(trial, logits=True)
+    def _fresh_row(self, ids: Ids) -> Row:
+        result = self._extend(ids, logits=True)
         assert result is not None
-        return result.logits(0).copy()
+        row = result.logits(0).copy()
+        self._start_fresh()
+        if not np.isfinite(row).all():
+            raise LoadError(
+                f"{self.model.path.name} computes logits that are no numbers: its weights are damaged",
+                hint="Fetch the file again, or choose another quantisation.",
+            )
+        return row
 
-    def _forgets_well(self, trial: Ids, expected: Row) -> bool:
-        """True when the last token of `trial`, after a rejected draft, gets the row it gets in a fresh cache."""
+    def _forgets_well(self, ids: Ids, expected: Row) -> bool:
+        """True when the third token, after a rejected draft, gets the row it gets in a fresh cache."""
+        self._extend(ids[:1], logits=False)
+        self.evaluate(int(ids[1]), Draft.chain(ids[3:4]))
+        self._open = False
+        self._length = self._forget(2, reached=3)
+        if self._length == 0:
+            return False
+        result = self._extend(ids[:3], logits=True)
+        assert result is not None
+        difference = float(np.abs(result.logits(0) - expected).max())
+        self._start_fresh()
+        return difference <= 0.1 * float(np.abs(expected).max() or 1.0)
+
+    def _start_fresh(self) -> None:
         lib.llama_memory_clear(self._memory_handle, True)
-        self._length = 0
-        self._extend(trial[:1], logits=False)
-        self.evaluate(int(trial[1]), Draft.chain([int(trial[0]), int(trial[0])][: max(1, min(2, self.draft_room))]))
-        self.commit(())
-        result = self._extend(trial, logits=True)
-        assert result is not None
-        scale = float(np.abs(expected).max()) or 1.0
-        return bool(np.abs(result.logits(0) - expected).max() <= 0.1 * scale) and self._length == len(trial)
+        self._length, self._last_pass = 0, 0
 
     # -- llama.cpp ----------------------------------------------------------------------------------------------------
 
@@ -336,6 +353,8 @@ class LlamaContext:
         code = int(lib.llama_decode(self._handle, batch))
         lib.llama_synchronize(self._handle)
         self.busy_s += time.perf_counter() - started
+        self._last_pass = int(batch.n_tokens)
+        self.evaluated += self._last_pass
         return code
 
     def _check(self, code: int) -> None:

@@ -4,8 +4,8 @@
 * `Snapshots`   recurrent states that llama.cpp keeps per token of the last pass (`n_rs_seq`).
 * `StateCopy`   the recurrent state is copied out before a draft is evaluated and put back after a rejection.
 
-Each answers `retreat(length)` with the length it really reached, at most what was asked; the context evaluates the rest
-again. Knows llama_memory and nothing about batches.
+Each answers `retreat` with the length it really reached, at most what was asked; the context evaluates the rest again.
+llama.cpp often says yes where it should not (measured), so each checks for itself what can be forgotten exactly.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ class Memory(Protocol):
         """A draft is about to be evaluated on top of `length` tokens."""
         ...
 
-    def retreat(self, length: int, reached: int) -> int:
-        """Go back from `reached` tokens to `length`, or to the nearest earlier length that is possible."""
+    def retreat(self, length: int, *, reached: int, last_pass: int) -> int:
+        """Go back from `reached` tokens to `length`, or to the nearest earlier length that is possible.
+
+        `last_pass` is how many tokens the last evaluation held.
+        """
         ...
 
 
@@ -46,13 +49,13 @@ class Truncation:
     def before(self, length: int) -> None:
         return None
 
-    def retreat(self, length: int, reached: int) -> int:
-        if not lib.llama_memory_seq_rm(self._memory, 0, length, -1):
-            return _start_over(self._memory)
-        # llama.cpp removes the tail of a sliding-window cache whether or not the window before it is still there.
-        if self._window and length and lib.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._window):
-            return _start_over(self._memory)
-        return length
+    def retreat(self, length: int, *, reached: int, last_pass: int) -> int:
+        if self._window and length:
+            # llama.cpp removes the tail of a sliding window whether or not the window before it is still there.
+            oldest = lib.llama_memory_seq_pos_min(self._memory, 0)
+            if oldest > max(0, length - self._window + 1):
+                return _start_over(self._memory)
+        return length if lib.llama_memory_seq_rm(self._memory, 0, length, -1) else _start_over(self._memory)
 
 
 class Snapshots:
@@ -60,14 +63,17 @@ class Snapshots:
 
     name = "snapshots"
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, depth: int) -> None:
         self._memory = handle
+        self._depth = depth
 
     def before(self, length: int) -> None:
         return None
 
-    def retreat(self, length: int, reached: int) -> int:
-        if length and lib.llama_memory_seq_rm(self._memory, 0, length, -1):
+    def retreat(self, length: int, *, reached: int, last_pass: int) -> int:
+        # Further back llama.cpp still says yes but restores a state that was never saved.
+        within = reached - length <= min(self._depth, last_pass - 1)
+        if length and within and lib.llama_memory_seq_rm(self._memory, 0, length, -1):
             return length
         return _start_over(self._memory)
 
@@ -91,7 +97,7 @@ class StateCopy:
         self._used = lib.llama_state_seq_get_data_ext(self._context, self._pointer(), size, 0, _RECURRENT_PART)
         self._kept = length if self._used and length else None
 
-    def retreat(self, length: int, reached: int) -> int:
+    def retreat(self, length: int, *, reached: int, last_pass: int) -> int:
         kept, self._kept = self._kept, None
         if (
             kept is not None

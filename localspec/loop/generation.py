@@ -1,0 +1,233 @@
+"""The token iterator: rounds until something ends the answer. Owns the committed text of one answer.
+
+After every step, also after an interrupt or an exception, the verifier's cache holds exactly the committed tokens but
+the pending one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from localspec.core.draft import Ids
+from localspec.core.rule import Rule
+from localspec.core.sampling import Sampling
+from localspec.engine.base import Cancelled, Context, Progress, Vocab
+from localspec.errors import ContextFullError, UsageError
+from localspec.loop.answer import Answer, FinishReason, Piece
+from localspec.loop.control import Controller, RoundReport
+from localspec.loop.counters import Counters
+from localspec.loop.proposer import Proposer
+from localspec.loop.round import Round, play_round
+from localspec.loop.text import TextStream
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends an answer besides the model. max_tokens None: only the context does."""
+
+    max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    ignore_end: bool = field(default=False)
+    """Go on after an end-of-generation token: for benchmarks that need equal lengths."""
+
+
+class Generation:
+    """One answer to `prompt`: iterate once for its pieces, then read `answer`."""
+
+    def __init__(
+        self,
+        prompt: Sequence[int] | Ids,
+        *,
+        verifier: Context,
+        vocab: Vocab,
+        sampling: Sampling,
+        rule: Rule,
+        limits: Limits,
+        proposer: Proposer | None,
+        controller: Controller,
+        engine_s: Callable[[], float] = lambda: 0.0,
+        progress: Progress | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> None:
+        """Raises `UsageError` for an empty prompt, `ContextFullError` when not even one token fits behind it.
+
+        `engine_s` tells the seconds spent inside llama.cpp so far, over all contexts in use.
+        """
+        if not len(prompt):
+            raise UsageError("the prompt is empty: there is no token to go on from", hint="Type at least one letter.")
+        if len(prompt) > verifier.capacity:
+            raise ContextFullError(
+                f"the prompt has {len(prompt)} tokens, the context holds {verifier.capacity}",
+                hint="Raise --ctx-size, or shorten the prompt.",
+            )
+        self._verifier = verifier
+        self._vocab = vocab
+        self._sampling = sampling
+        self._rule = rule
+        self._limits = limits
+        self._proposer = proposer
+        self._controller = controller
+        self._engine_s = engine_s
+        self._progress = progress
+        self._cancelled = cancelled or (lambda: False)
+        self._prompt_size = self._size = len(prompt)
+        self._tokens: Ids = np.empty(verifier.capacity + 1, dtype=np.int32)
+        self._tokens[: self._size] = prompt
+        self._text = TextStream(limits.stops)
+        self._shown: list[str] = []
+        self._pieces: list[Piece] = []
+        self._finish: FinishReason | None = None
+        self.counters = Counters()
+        self.answer: Answer | None = None
+
+    @property
+    def tokens(self) -> Ids:
+        """(n,) int32 view: the committed text, prompt and pending token included."""
+        return self._tokens[: self._size]
+
+    def __iter__(self) -> Iterator[Piece]:
+        try:
+            if self._limits.max_tokens != 0:
+                yield from self._decode()
+            else:
+                self._finish = "length"
+        finally:
+            self._conclude()
+
+    def _decode(self) -> Iterator[Piece]:
+        started = time.perf_counter()
+        if not self._read_prompt():
+            return
+        self.counters.prefill_s = time.perf_counter() - started
+        while self._finish is None:
+            if self._cancelled():
+                return
+            pieces = self._play(started)
+            yield from pieces
+        if self._finish != "stop" or not self._text.stopped:
+            yield from self._show(self._text.finish())
+
+    def _read_prompt(self) -> bool:
+        """Evaluate the prompt but its last token, which is the first pending one. False when it was cancelled."""
+        wanted = self._prompt_size - 1
+        before = self._verifier.evaluated
+        self._verifier.prefill(self._tokens[:wanted], logits=False, progress=self._progress, cancelled=self._cancelled)
+        self.counters.prefill_tokens = self._verifier.evaluated - before
+        if self._verifier.length < wanted:
+            return False
+        if self._proposer:
+            self._proposer.begin(self._sampling, self._rule)
+        return True
+
+    def _play(self, started: float) -> list[Piece]:
+        """One round; its pieces may be shown."""
+        begun, inside = time.perf_counter(), self._engine_s()
+        limit, context = self._room(), self._verifier.length
+        proposer = self._proposer if limit else None
+        self._pieces = []
+        round_ = play_round(
+            self.tokens,
+            verifier=self._verifier,
+            propose=(lambda: proposer.propose(self.tokens, limit)) if proposer else None,
+            sampling=self._sampling,
+            rule=self._rule,
+            keep=self._keep,
+        )
+        self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
+        self._size += round_.kept
+        observed = time.perf_counter()
+        if proposer:
+            proposer.observe(round_.result, round_.verdict)
+        draft_s = round_.draft_s + time.perf_counter() - observed
+        self._count(round_, draft_s)
+        self._controller.observe(
+            RoundReport(
+                drafted=len(round_.draft),
+                tested=round_.verdict.tested,
+                accepted=len(round_.verdict.path),
+                draft_s=draft_s,
+                verify_s=round_.verify_s,
+                context=context,
+                confidences=tuple(proposer.confidences) if proposer else (),
+            )
+        )
+        if self._finish is None and self._verifier.length + 1 > self._verifier.capacity:
+            self._finish = "context"
+        now = time.perf_counter()
+        self.counters.decode_s += now - begun
+        self.counters.engine_s += self._engine_s() - inside
+        if self.counters.ttft_s is None:
+            self.counters.ttft_s = now - started
+        return self._show(self._pieces)
+
+    def _room(self) -> int:
+        """Most draft tokens the next round may hold: the controller's choice within what fits and what is wanted."""
+        if not self._proposer or not self._proposer.is_alive:
+            return 0
+        room = min(self._verifier.capacity - self._verifier.length - 1, self._verifier.draft_room)
+        if self._limits.max_tokens is not None:
+            room = min(room, self._limits.max_tokens - (self._size - self._prompt_size) - 1)
+        return self._controller.limit(room) if room > 0 else 0
+
+    def _keep(self, block: tuple[int, ...]) -> int:
+        """How many tokens of the block belong to the answer; turns them into text and notices what ends it."""
+        emitted = self._size - self._prompt_size
+        for at, token in enumerate(block):
+            if self._vocab.is_end(token) and not self._limits.ignore_end:
+                self._finish = "stop"
+                return at + 1
+            self._pieces += self._text.push(self._vocab.piece(token), drafted=at < len(block) - 1)
+            if self._text.stopped:
+                self._finish = "stop"
+                return at + 1
+            if emitted + at + 1 == self._limits.max_tokens:
+                self._finish = "length"
+                return at + 1
+        return len(block)
+
+    def _count(self, round_: Round, draft_s: float) -> None:
+        counters, verdict = self.counters, round_.verdict
+        counters.verifier_passes += 1
+        counters.drafted += len(round_.draft)
+        counters.tested += verdict.tested
+        counters.accepted += len(verdict.path)
+        counters.bonus_tokens += verdict.source == "bonus"
+        counters.residual_tokens += verdict.source == "residual"
+        for position in range(len(verdict.path)):
+            if position == len(counters.accepted_by_position):
+                counters.accepted_by_position.append(0)
+            counters.accepted_by_position[position] += 1
+        counters.completion_tokens = self._size - self._prompt_size
+        counters.draft_s += draft_s
+        counters.verify_s += round_.verify_s
+        counters.accept_s += round_.accept_s
+
+    def _show(self, pieces: list[Piece]) -> list[Piece]:
+        self._shown += [piece.text for piece in pieces]
+        return pieces
+
+    def _conclude(self) -> None:
+        """Bring text, tokens and cache to the same place and write the answer."""
+        if self.answer is not None:
+            return
+        reason = self._finish or "interrupted"
+        if self._text.stopped:
+            self._size = self._prompt_size + self._text.kept_tokens
+        else:
+            self._show(self._text.finish())
+        length = min(self._verifier.length, max(self._size - 1, 0))
+        self._verifier.rewind(length)
+        counters = self.counters
+        counters.completion_tokens = self._size - self._prompt_size
+        counters.controller = self._controller.explain()
+        self.answer = Answer(
+            text="".join(self._shown),
+            tokens=tuple(self._tokens[self._prompt_size : self._size].tolist()),
+            finish_reason=reason,
+            prompt_tokens=self._prompt_size,
+            stats=counters,
+        )
