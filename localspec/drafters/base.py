@@ -12,7 +12,7 @@ from typing import Protocol
 from localspec.core.draft import Draft, Ids, Verdict
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
-from localspec.engine.base import Context, Pass
+from localspec.engine.base import Cancelled, Context, Pass
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,12 @@ class Budget:
     pays   (depth, confidence) -> does one more token at `depth` (1 = first) pay, if it is right with probability
            `confidence`? Asked *before* the token is drawn, with what is known before the draw (the row's largest
            probability, how often an n-gram was followed by this token): so the answer cannot bias the law.
+    cancelled  the user has had enough: an empty draft, soon
     """
 
     limit: int
     pays: Callable[[int, float], bool]
+    cancelled: Cancelled = lambda: False
 
 
 class Drafter(Protocol):
@@ -34,8 +36,11 @@ class Drafter(Protocol):
 
     name: str
 
-    def begin(self, sampling: Sampling, rule: Rule) -> None:
-        """A new answer starts: the verifier's sampling and the rule to draw tokens with. Text comes with `propose`."""
+    def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
+        """A new answer to `tokens` starts: the verifier's sampling, and the rule to draw tokens with.
+
+        Reading the text ahead belongs here: its time counts as prefill, not as decoding.
+        """
         ...
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
@@ -59,6 +64,10 @@ class Lender(Protocol):
 
     vocab_size: int
     """The verifier's rows."""
+
+    def is_end(self, token: int) -> bool:
+        """True when `token` ends the text for the verifier: drafting past it is useless."""
+        ...
 
     def context(self, role: str) -> Context:
         """A fresh context of the model that plays `role` ("draft"), as long as the verifier's.

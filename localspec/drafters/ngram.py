@@ -17,7 +17,7 @@ from localspec.core.ngrams import NgramIndex
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Lender
-from localspec.engine.base import Pass
+from localspec.engine.base import Cancelled, Pass
 from localspec.errors import UsageError
 
 LONGEST = 25  # agreement beyond this many tokens says nothing more
@@ -53,7 +53,7 @@ class Ngram:
         self._trust = Trust()
         self._guesses: list[Guess] = []  # what was foretold for the tokens behind the index, refused ones included
 
-    def begin(self, sampling: Sampling, rule: Rule) -> None:
+    def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """Nothing to prepare: guesses are deterministic whatever the law."""
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:

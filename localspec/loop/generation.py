@@ -120,7 +120,9 @@ class Generation:
         if self._verifier.length < wanted:
             return False
         if self._proposer:
-            self._proposer.begin(self._sampling, self._rule)
+            self._proposer.begin(
+                self.tokens, sampling=self._sampling, rule=self._rule, cancelled=self._cancelled
+            )
         return True
 
     def _play(self, started: float) -> list[Piece]:

@@ -14,7 +14,7 @@ from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Drafter
-from localspec.engine.base import Pass, Vocab
+from localspec.engine.base import Cancelled, Pass, Vocab
 from localspec.errors import DrafterError
 from localspec.loop.control import Controller
 
@@ -30,6 +30,7 @@ class Proposer:
         self._controller = controller
         self._vocab = vocab
         self._warn = warn
+        self._cancelled: Cancelled = lambda: False
         self.confidences: list[float] = []
 
     @property
@@ -41,11 +42,12 @@ class Proposer:
     def is_alive(self) -> bool:
         return self._drafter is not None
 
-    def begin(self, sampling: Sampling, rule: Rule) -> None:
-        """A new answer starts."""
+    def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
+        """A new answer to `tokens` starts."""
+        self._cancelled = cancelled
         if self._drafter:
             try:
-                self._drafter.begin(sampling, rule)
+                self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
             except Exception as error:
                 self._switch_off(error)
 
@@ -55,7 +57,7 @@ class Proposer:
         if not self._drafter or limit <= 0:
             return EMPTY
         try:
-            draft = self._drafter.propose(tokens, Budget(limit, self._pays))
+            draft = self._drafter.propose(tokens, Budget(limit, self._pays, self._cancelled))
             return self._checked(draft, limit)
         except Exception as error:
             self._switch_off(error)
