@@ -123,8 +123,12 @@ class LlamaContext:
 
     @property
     def has_trees(self) -> bool:
-        """True when drafts may branch."""
-        return self.settings.leaves > 0 and isinstance(self.memory, Truncation)
+        """True when drafts may branch.
+
+        Never on a sliding window: llama.cpp reuses an old cell of it only while one sequence owns it, so a prefix shared
+        by the leaves of a tree would fill the window's cache for good.
+        """
+        return self.settings.leaves > 0 and isinstance(self.memory, Truncation) and not self.model.window
 
     @property
     def leaves(self) -> int:
@@ -151,6 +155,7 @@ class LlamaContext:
     ) -> LlamaPass | None:
         """See `engine.base.Context.prefill`. Raises `ContextFullError`, `DecodeError`."""
         wanted = np.asarray(tokens, dtype=np.int32)
+        assert len(wanted) or not logits, "no row follows an empty text"
         if len(wanted) > self.capacity:
             raise ContextFullError(
                 f"{len(wanted)} tokens do not fit a context of {self.capacity}",
@@ -202,6 +207,9 @@ class LlamaContext:
         count = 1 + len(draft)
         if self._length + count > self.capacity or count > self.draft_room + 1:
             raise ContextFullError(f"a draft of {count - 1} does not fit: {self._length} of {self.capacity} are used")
+        leaves = 1 if draft.is_chain else sum(node not in draft.children for node in range(len(draft)))
+        if leaves > self.leaves:
+            raise DecodeError(f"a draft with {leaves} leaves, the context has sequences for {self.leaves}")
         if len(draft):
             self.memory.before(self._length)
         self._open, self._draft = True, draft
@@ -223,8 +231,6 @@ class LlamaContext:
     def _spread(self, tokens: Ids, draft: Draft) -> Any:
         """Give every leaf path a sequence that shares the committed prefix."""
         self._leaves = [node for node in range(len(draft)) if node not in draft.children]
-        if len(self._leaves) > self.leaves:
-            raise DecodeError(f"a draft with {len(self._leaves)} leaves, the context has sequences for {self.leaves}")
         below: list[list[int]] = [[] for _ in range(len(draft))]
         for sequence, leaf in enumerate(self._leaves, start=1):
             lib.llama_memory_seq_cp(self._memory_handle, 0, sequence, -1, -1)
@@ -297,8 +303,9 @@ class LlamaContext:
         """Try each strategy on four tokens: forget two, evaluate another in their place, compare with a fresh cache."""
         candidates: list[Memory] = [Truncation(self._memory_handle, self.model.window)]
         if self.model.is_recurrent:
+            # Plain removal also works where there are snapshots, but only within the last pass: not a candidate here.
             depth = int(lib.llama_n_rs_seq(self._handle))
-            candidates += [Snapshots(self._memory_handle, depth)] if depth else []
+            candidates = [Snapshots(self._memory_handle, depth)] if depth else []
             candidates += [StateCopy(self._memory_handle, self._handle)]
         ids = np.arange(4, dtype=np.int32) % self.vocab_size
         expected = self._fresh_row(ids[:3])
@@ -343,6 +350,7 @@ class LlamaContext:
 
     def _start_fresh(self) -> None:
         lib.llama_memory_clear(self._memory_handle, True)
+        self.memory.forget()
         self._length, self._last_pass = 0, 0
 
     # -- llama.cpp ----------------------------------------------------------------------------------------------------

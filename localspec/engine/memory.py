@@ -36,6 +36,10 @@ class Memory(Protocol):
         """
         ...
 
+    def forget(self) -> None:
+        """The cache was emptied: what was kept belongs to another text."""
+        ...
+
 
 class Truncation:
     """Remove the tail; with a sliding window, start over when the window behind the new end is already gone."""
@@ -47,6 +51,9 @@ class Truncation:
         self._window = window
 
     def before(self, length: int) -> None:
+        return None
+
+    def forget(self) -> None:
         return None
 
     def retreat(self, length: int, *, reached: int, last_pass: int) -> int:
@@ -68,6 +75,9 @@ class Snapshots:
         self._depth = depth
 
     def before(self, length: int) -> None:
+        return None
+
+    def forget(self) -> None:
         return None
 
     def retreat(self, length: int, *, reached: int, last_pass: int) -> int:
@@ -108,6 +118,9 @@ class StateCopy:
             self._kept = kept
             return kept
         return _start_over(self._memory)
+
+    def forget(self) -> None:
+        self._kept = None
 
     def _pointer(self) -> Any:
         return self._buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
