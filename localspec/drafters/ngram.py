@@ -54,7 +54,9 @@ class Ngram:
         self._guesses: list[Guess] = []  # what was foretold for the tokens behind the index, refused ones included
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
-        """Nothing to prepare: guesses are deterministic whatever the law."""
+        """Index the prompt; guesses are deterministic whatever the law, and a new turn is no answer to old ones."""
+        self._guesses = []
+        self._index.follow(tokens)
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         """The continuation of the longest match, as far as it is likely enough to pay."""

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.core.draft import Ids
+from localspec.core.rejection import Rejection
+from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget
 from localspec.drafters.ngram import Guess, Ngram, Options, Support, Trust
 from localspec.engine.base import Context
@@ -24,6 +26,9 @@ class NoModels:
     """A lender with nothing to lend: prompt lookup must not need any."""
 
     vocab_size = 1000
+
+    def is_end(self, token: int) -> bool:
+        raise AssertionError(token)
 
     def context(self, role: str) -> Context:
         raise AssertionError(role)
@@ -225,6 +230,24 @@ def test_options_outside_their_range_name_option_value_and_remedy(wrong: dict[st
     with pytest.raises(UsageError, match=f"{name} is {value}") as caught:
         Options(**wrong)
     assert f"-o {name}=" in caught.value.hint
+
+
+def begin(drafter: Ngram, text: list[int]) -> None:
+    rule = Rejection(np.random.default_rng(0))
+    drafter.begin(ids(text), sampling=Sampling(), rule=rule, cancelled=lambda: False)
+
+
+def test_the_prompt_is_indexed_before_the_first_draft() -> None:
+    drafter = ngram()
+    begin(drafter, PERIODIC)
+    assert proposed(drafter, [*PERIODIC, 10]) == PERIODIC[1:9]
+
+
+def test_the_words_of_the_next_turn_are_no_verdict_on_the_last_guesses() -> None:
+    drafter = ngram()
+    before = confidences(drafter, PERIODIC)
+    begin(drafter, [*PERIODIC, 500, 501])
+    assert confidences(drafter, PERIODIC) == before
 
 
 def test_closing_forgets_the_text_and_may_happen_twice() -> None:
