@@ -8,6 +8,7 @@ Knows nothing of localspec; damaged files are in `wrecks.py`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -103,7 +104,7 @@ def byte_vocabulary(*, words: Sequence[str] = (), **keys: Any) -> Vocabulary:
 
 
 def spm_vocabulary(**keys: Any) -> Vocabulary:
-    """A SentencePiece vocabulary: unknown, begin, end, two more control tokens, 256 byte tokens, the space and letters."""
+    """A SentencePiece vocabulary: unknown, begin, end, two more control tokens, 256 bytes, the space and letters."""
     kinds = gguf.TokenType
     letters = ("▁", *(chr(letter) for letter in range(ord("a"), ord("z") + 1)), "▁a", "th", "▁th")
     texts = ("<unk>", "<s>", "</s>", *CONTROL[3:], *(f"<0x{byte:02X}>" for byte in range(256)), *letters)
@@ -115,8 +116,8 @@ def spm_vocabulary(**keys: Any) -> Vocabulary:
 class Weights:
     """Random tensors by name: normal(0, 0.3) from `seed`, plus `noise` times another draw of the same kind.
 
-    Two models of one seed that differ in noise only are a verifier and a draft that often agree. A tensor does not depend
-    on the others, and one with more rows starts with the same rows, so padding a vocabulary changes no law.
+    Two models of one seed that differ in noise only are a verifier and a draft that often agree. A tensor does not
+    depend on the others, and one with more rows starts with the same rows, so padding a vocabulary changes no law.
     """
 
     def __init__(self, seed: int, noise: float = 0.0) -> None:
@@ -279,7 +280,7 @@ def tiny_jamba(path: Path, *, seed: int = 0, noise: float = 0.0, context: int = 
 
 
 def tiny_lfm2(path: Path, *, seed: int = 0, noise: float = 0.0, context: int = 512, window: int = 0) -> Path:
-    """Hybrid with snapshots (`n_rs_seq`): a short convolution, then attention, over a sliding `window` if that is not 0."""
+    """Hybrid with snapshots (`n_rs_seq`): a short convolution, then attention, over a sliding `window` if not 0."""
     vocabulary, weights = byte_vocabulary(), Weights(seed, noise)
     _ends(weights, len(vocabulary), last_norm="token_embd_norm")
     _short_convolution(weights, "blk.0")
@@ -341,7 +342,7 @@ def script_model(
 def chain_model(path: Path, tokens: Sequence[int], **keys: Any) -> Path:
     """Says `tokens` one after the other, almost surely. All but the last must differ: a token has one successor."""
     assert len(set(tokens[:-1])) == len(tokens) - 1, "a token has one successor"
-    steps = zip(tokens, tokens[1:], strict=False)
+    steps = itertools.pairwise(tokens)
     return script_model(path, {token: {successor: 30.0} for token, successor in steps}, floor=0.0, **keys)
 
 

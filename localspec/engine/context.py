@@ -125,8 +125,8 @@ class LlamaContext:
     def has_trees(self) -> bool:
         """True when drafts may branch.
 
-        Never on a sliding window: llama.cpp reuses an old cell of it only while one sequence owns it, so a prefix shared
-        by the leaves of a tree would fill the window's cache for good.
+        Never on a sliding window: llama.cpp reuses an old cell of it only while one sequence owns it, so a prefix
+        shared by the leaves of a tree would leave no room in the window's cache.
         """
         return self.settings.leaves > 0 and isinstance(self.memory, Truncation) and not self.model.window
 

@@ -1,4 +1,4 @@
-"""The kinds of memory that the engine must treat alike, each with the settings that bring out what is special about it."""
+"""The kinds of memory that the engine must treat alike, each with settings that bring out what is special about it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Kind:
     """A model of the zoo under certain settings.
 
     start      tokens of the first prefill: long enough that a sliding window has moved on and lost its beginning
-    tolerance  largest difference of a logit (their spread is 2.4) that batch shape and cache type alone may make; rows of
-               a wrong cache are off by whole units
+    tolerance  largest difference of a logit (their spread is 2.4) that batch shape and cache type alone may make; rows
+               of a wrong cache are off by whole units
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The cache is the text: whatever was evaluated, accepted, rejected or forgotten before, logits equal a fresh context's.
+"""The cache is the text: whatever was evaluated, accepted, rejected or forgotten, logits equal a fresh context's.
 
 A random walk over everything a context can be asked, on every kind of memory that llama.cpp knows.
 """
