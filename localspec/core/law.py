@@ -19,7 +19,7 @@ from localspec.errors import EngineError
 Weights = npt.NDArray[np.floating]
 
 NOISE = 4.0
-"""A residual of at most this many machine epsilons is rounding: the two laws are equal."""
+"""A residual of at most this many machine epsilons is rounding, and the two laws are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Law:
         Raises `EngineError` when they are no weights: negative, NaN, infinite or all zero.
         """
         array = np.asarray(weights)
+        if not np.issubdtype(array.dtype, np.floating):
+            array = array.astype(np.float64)
         total = mass(array)
         if not (0.0 < total < math.inf and array.min() >= 0.0):
             raise EngineError(
@@ -100,11 +102,11 @@ class Law:
         if draft.is_certain and draft.ids is not None:
             # The sum of what is left is exact here, so that even a tiny remainder is a law and no noise.
             return self.without(draft.ids.item(0)) or self
-        weights = self._minus(draft)
-        np.maximum(weights, 0.0, out=weights)
+        shared = self._aligned(draft) * (self.total / draft.total)
+        weights = self.weights - np.minimum(self.weights, shared)
         total = mass(weights)
-        noise = NOISE * float(np.finfo(weights.dtype).eps) * self.total
-        return Law(weights, total, self.ids) if total > noise else self
+        coarser = max(np.finfo(self.weights.dtype).eps, np.finfo(draft.weights.dtype).eps)
+        return Law(weights, total, self.ids) if total > NOISE * float(coarser) * self.total else self
 
     def dense(self, size: int) -> npt.NDArray[np.float64]:
         """(size,) probabilities, for reading and for proofs."""
@@ -122,29 +124,27 @@ class Law:
         at = int(self.ids.searchsorted(token))
         return at if at < len(self.ids) and self.ids.item(at) == token else None
 
-    def _minus(self, draft: Law) -> Weights:
-        """q - p over the ids of q, scaled by `total`: a fresh array."""
-        scale = self.total / draft.total
-        if self.ids is None and draft.ids is None:
-            shared = min(len(self.weights), len(draft.weights))
-            if shared == len(self.weights):
-                scaled: Weights = self.weights - draft.weights[:shared] * scale
-                return scaled
-            rest = self.weights.astype(np.result_type(self.weights, draft.weights))
-            rest[:shared] -= draft.weights * scale
-            return rest
-        rest = self.weights.astype(np.result_type(self.weights, draft.weights))
-        if self.ids is None:
-            assert draft.ids is not None
-            known = draft.ids.searchsorted(len(rest))
-            rest[draft.ids[:known]] -= draft.weights[:known] * scale
-        elif draft.ids is None:
-            known = self.ids.searchsorted(len(draft.weights))
-            rest[:known] -= draft.weights[self.ids[:known]] * scale
+    def _aligned(self, other: Law) -> Weights:
+        """The weights of `other` at the ids of this law, 0 where it has none: a view where the two are alike."""
+        mine, theirs = self.ids, other.ids
+        if mine is None and theirs is None and len(self.weights) == len(other.weights):
+            return other.weights
+        aligned = np.zeros(len(self.weights), dtype=other.weights.dtype)
+        if theirs is None:
+            if mine is None:
+                inside = min(len(aligned), len(other.weights))
+                aligned[:inside] = other.weights[:inside]
+            else:
+                inside = int(mine.searchsorted(len(other.weights)))
+                aligned[:inside] = other.weights[mine[:inside]]
+        elif mine is None:
+            inside = int(theirs.searchsorted(len(aligned)))
+            aligned[theirs[:inside]] = other.weights[:inside]
         else:
-            _, mine, theirs = np.intersect1d(self.ids, draft.ids, assume_unique=True, return_indices=True)
-            rest[mine] -= draft.weights[theirs] * scale
-        return rest
+            places = np.minimum(theirs.searchsorted(mine), len(theirs) - 1)
+            both = theirs[places] == mine
+            aligned[both] = other.weights[places[both]]
+        return aligned
 
 
 def mass(weights: Weights) -> float:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from localspec.core.filters import Chosen, Logits, largest, nucleus, reach
 from localspec.core.fold import fold
 from localspec.core.law import Law, mass
 from localspec.errors import EngineError, UsageError
-
-Logits = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -103,43 +102,21 @@ class Sampling:
             logits[ids] = seen - (counts * self.frequency_penalty + self.presence_penalty)
         return logits
 
-    def _filtered(self, logits: Logits, maxima: Logits, top: np.floating[Any]) -> npt.NDArray[np.intp] | None:
+    def _filtered(self, logits: Logits, maxima: Logits, top: np.floating[Any]) -> Chosen | None:
         """Ids that survive top-k, top-p and min-p in no particular order, None when all three are off."""
         floor = top + logits.dtype.type(math.log(self.min_p)) if self.min_p > 0.0 else None
         if self.top_k > 0:
-            ranked = _largest(logits, maxima, self.top_k)
-            scale = None
+            ranked = largest(logits, maxima, self.top_k)
+            if self.top_p < 1.0:
+                weights = np.exp(logits[ranked] - top)
+                ranked = ranked[: reach(weights, whole=weights.cumsum()[-1], share=self.top_p)]
         elif self.top_p < 1.0:
-            scale = mass(np.exp(logits - top))
-            ranked = np.argsort(-logits, kind="stable")
+            ranked = nucleus(logits, maxima, top=top, share=self.top_p, floor=floor)
         elif floor is not None:
             return np.flatnonzero(logits >= floor)
         else:
             return None
-        if self.top_p < 1.0:
-            ranked = ranked[: _nucleus(logits[ranked] - top, self.top_p, scale)]
         return ranked if floor is None else ranked[logits[ranked] >= floor]
-
-
-def _largest(logits: Logits, maxima: Logits, count: int) -> npt.NDArray[np.intp]:
-    """Ids of the `count` largest logits, largest first, ties to the lower id."""
-    count = min(count, len(logits))
-    # `count` groups have a maximum at or above this bar, so at least `count` logits have.
-    source = maxima if count <= len(maxima) // 2 else logits
-    bar = np.partition(source, len(source) - count)[len(source) - count]
-    ids = np.flatnonzero(logits >= bar)
-    return ids[np.argsort(-logits[ids], kind="stable")[:count]]
-
-
-def _nucleus(relative: Logits, top_p: float, scale: float | None) -> int:
-    """How many of the ranked logits, given relative to the largest, it takes to reach `top_p` of the mass.
-
-    Sums run in the row's own type, one after the other, as llama.cpp's do. `scale`: the whole mass, None when the
-    ranked ones are all there is.
-    """
-    weights = np.exp(relative)
-    probs = weights / (weights.cumsum()[-1] if scale is None else weights.dtype.type(scale))
-    return int(probs.cumsum().searchsorted(probs.dtype.type(top_p))) + 1
 
 
 def _weights(logits: Logits, top: np.floating[Any], temperature: float) -> Logits:

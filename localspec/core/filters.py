@@ -1,0 +1,56 @@
+"""Which ids survive a filter, found without sorting a vocabulary: the largest logits, the nucleus of a row.
+
+Works on logits of any kind; `maxima` are their folded group maxima and `top` is the largest. Ties go to the lower id.
+Knows no settings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.core.law import mass
+
+Logits = npt.NDArray[np.floating]
+Chosen = npt.NDArray[np.intp]
+
+FIRST_LOOK = 256  # ids ranked before anyone asks for more
+
+
+def largest(logits: Logits, maxima: Logits, count: int) -> Chosen:
+    """Ids of the `count` largest logits, largest first."""
+    count = min(count, len(logits))
+    # `count` groups have a maximum at or above this bar, so at least `count` logits have.
+    source = maxima if count <= len(maxima) // 2 else logits
+    bar = np.partition(source, len(source) - count)[len(source) - count]
+    ids = np.flatnonzero(logits >= bar)
+    return ids[np.argsort(-logits[ids], kind="stable")[:count]]
+
+
+def nucleus(
+    logits: Logits, maxima: Logits, *, top: np.floating[Any], share: float, floor: np.floating[Any] | None
+) -> Chosen:
+    """Ids of the largest logits that together reach `share` of the mass, largest first.
+
+    Ids whose logit is below `floor` may be missing: a later filter takes them away.
+    """
+    whole = mass(np.exp(logits - top))
+    enough = len(logits) if floor is None else int(np.count_nonzero(logits >= floor))
+    count = FIRST_LOOK
+    while True:
+        ranked = largest(logits, maxima, count)
+        needed = reach(np.exp(logits[ranked] - top), whole=whole, share=share)
+        if needed <= len(ranked) or len(ranked) >= enough:
+            return ranked[:needed]
+        count *= 4
+
+
+def reach(weights: Logits, *, whole: float, share: float) -> int:
+    """How many of the descending weights reach `share` of the `whole`; more than there are when all do not.
+
+    Sums run in the row's own type, one after the other, as llama.cpp's do.
+    """
+    probs = weights / weights.dtype.type(whole)
+    return int(probs.cumsum().searchsorted(probs.dtype.type(share))) + 1
