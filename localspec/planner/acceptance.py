@@ -1,0 +1,83 @@
+"""Running estimates of how often draft tokens are accepted: by depth, and by the drafter's own confidence.
+
+Recent tests count more than old ones, and a change of the text is noticed by comparing the last few tests with the
+longer record. Knows nothing about costs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+RECORD = 0.985  # what one test leaves of the weight of the longer record
+RECENT = 0.9  # and of the record of the last few
+CHANGE = 0.35  # the two records disagree: the text has changed
+OWN = 8.0  # tests at its own depth that weigh as much as what is known of all depths
+FADE = 0.99  # what a round without a test leaves of the weight of the record
+LEAST = 4.0  # weight that a record keeps however old it is
+EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+HONEST = 6.0  # tests in a bucket that weigh as much as the drafter's word
+
+
+class Acceptance:
+    """Probabilities that a token is accepted, given that the ones before it in the draft were."""
+
+    def __init__(self, longest: int, known: Sequence[float] = ()) -> None:
+        start = sum(known) / len(known) if known else 0.6
+        weight = 8.0 if known else 2.0
+        self.right, self.tested = start * weight, weight
+        self.recent_right, self.recent_tested = start, 1.0
+        self.tests = 0
+        self.passed = 0
+        self._at_right = [0.0] * (longest + 1)
+        self._at_tested = [0.0] * (longest + 1)
+        for depth, rate in enumerate(known[:longest], start=1):
+            self._at_right[depth], self._at_tested[depth] = rate * 8.0, 8.0
+        self._said_right = [0.0] * (len(EDGES) + 1)
+        self._said_tested = [0.0] * (len(EDGES) + 1)
+
+    @property
+    def mean(self) -> float:
+        """At any depth."""
+        return self.right / self.tested
+
+    def at(self, depth: int) -> float:
+        """At `depth`, 1 for the first token."""
+        return (self._at_right[depth] + OWN * self.mean) / (self._at_tested[depth] + OWN)
+
+    def believed(self, confidence: float) -> float:
+        """What a drafter's `confidence` is worth, by what became of tokens it was as sure of."""
+        bucket = bisect_right(EDGES, confidence)
+        return (self._said_right[bucket] + HONEST * confidence) / (self._said_tested[bucket] + HONEST)
+
+    def tests_of(self, confidence: float) -> float:
+        """How many recent tests stand behind `believed`."""
+        return self._said_tested[bisect_right(EDGES, confidence)]
+
+    def observe(self, accepted: int, rejected: bool, confidences: Sequence[float]) -> None:
+        """One round: so many tokens passed in a row, and whether one more was tested and failed."""
+        for index in range(accepted + rejected):
+            self._test(index + 1, index < accepted)
+            if index < len(confidences):
+                bucket, right = bisect_right(EDGES, confidences[index]), index < accepted
+                self._said_right[bucket] = RECORD * self._said_right[bucket] + right
+                self._said_tested[bucket] = RECORD * self._said_tested[bucket] + 1.0
+        if not accepted and not rejected and self.tested > LEAST:
+            self.right *= FADE
+            self.tested *= FADE
+
+    def _test(self, depth: int, right: bool) -> None:
+        self.tests += 1
+        self.passed += right
+        self.right = RECORD * self.right + right
+        self.tested = RECORD * self.tested + 1.0
+        self.recent_right = RECENT * self.recent_right + right
+        self.recent_tested = RECENT * self.recent_tested + 1.0
+        if depth < len(self._at_right):
+            self._at_right[depth] = RECORD * self._at_right[depth] + right
+            self._at_tested[depth] = RECORD * self._at_tested[depth] + 1.0
+        recent = self.recent_right / self.recent_tested
+        if abs(recent - self.mean) > CHANGE and self.recent_tested > LEAST:
+            self.right, self.tested = self.recent_right, self.recent_tested
+            self._at_right = [0.0] * len(self._at_right)
+            self._at_tested = [0.0] * len(self._at_tested)

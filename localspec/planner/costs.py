@@ -1,0 +1,121 @@
+"""Running estimates of what passes and draft tokens cost, from times that jitter and have outliers.
+
+Delays are one-sided: the least of the first samples is the best guess, then a mean of clipped deviations takes over.
+Knows no clock: seconds come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+FIRST = 3  # up to this many samples the least one counts
+CLIP = 0.25  # a sample further off than this share of the estimate counts as this far off
+MEMORY = 0.04  # least weight of a new sample
+DRIFT = 0.04  # weight of a new sample in the factor that all passes share
+STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a compute-bound machine
+GENTLE = 0.02  # the least one more row can cost, in plain passes
+
+
+class Estimate:
+    """One time, in seconds."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value = 0.0
+
+    def know(self, seconds: float) -> None:
+        """Start from a value that was measured elsewhere."""
+        self.value, self.count = seconds, FIRST
+
+    def observe(self, seconds: float) -> None:
+        """Take in one sample."""
+        self.count += 1
+        if self.count <= FIRST:
+            self.value = seconds if self.count == 1 else min(self.value, seconds)
+            return
+        ratio = clipped(seconds / self.value) if self.value > 0.0 else 1.0
+        self.value *= 1.0 + max(MEMORY, 1.0 / self.count) * (ratio - 1.0)
+
+
+class PassCosts:
+    """t(n): seconds of one verifier pass over n tokens, n = 1 .. longest.
+
+    All n share one slowly moving factor: a growing context or a warm machine slows every pass, so a pass that was
+    measured long ago stays comparable with one that was measured now.
+    """
+
+    def __init__(self, longest: int, measured: Iterable[tuple[int, float]] = ()) -> None:
+        self.longest = longest
+        self._shape = [Estimate() for _ in range(longest + 1)]
+        self._factor = 1.0
+        self._curves: tuple[list[float], list[float]] | None = None
+        for n, seconds in measured:
+            if n <= longest:
+                self._shape[n].know(seconds)
+
+    def count(self, n: int) -> int:
+        """How often a pass over n tokens was measured."""
+        return self._shape[n].count
+
+    @property
+    def widest(self) -> int:
+        """The largest n that was measured, 0 before any."""
+        return max((n for n in range(1, self.longest + 1) if self._shape[n].count), default=0)
+
+    def observe(self, n: int, seconds: float) -> None:
+        """One pass over n tokens took this long."""
+        if n > self.longest:
+            return
+        shape = self._shape[n]
+        if shape.count >= FIRST:
+            self._factor *= 1.0 + DRIFT * (clipped(seconds / (self._factor * shape.value)) - 1.0)
+        shape.observe(seconds / self._factor)
+        self._curves = None
+
+    @property
+    def plain(self) -> float:
+        """t(1), 0.0 before it was measured."""
+        return self._shape[1].value * self._factor
+
+    @property
+    def expected(self) -> list[float]:
+        """t(n) / t(1) at index n: measured, or on the line between measured neighbours, or on the average slope beyond."""
+        return self._both()[0]
+
+    @property
+    def hoped(self) -> list[float]:
+        """As `expected`, but what was not measured twice costs hardly more than the widest pass below it that was."""
+        return self._both()[1]
+
+    def _both(self) -> tuple[list[float], list[float]]:
+        if self._curves is None:
+            self._curves = self._expected(), self._hoped()
+        return self._curves
+
+    def _expected(self) -> list[float]:
+        base = self._shape[1].value
+        known = [n for n in range(1, self.longest + 1) if self._shape[n].count]
+        curve = [0.0, 1.0]
+        at = 1
+        for n in known[1:]:
+            value = self._shape[n].value / base
+            step = (value - curve[at]) / (n - at)
+            curve += [curve[at] + step * more for more in range(1, n - at)] + [value]
+            at = n
+        slope = max(GENTLE, (curve[at] - 1.0) / (at - 1)) if at > 1 else STEEP
+        return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
+
+    def _hoped(self) -> list[float]:
+        expected = self._expected()
+        curve = expected[:2]
+        for n in range(2, self.longest + 1):
+            sure = self._shape[n].count >= 2
+            curve.append(expected[n] if sure else min(expected[n], max(curve[n - 1], 1.0) + GENTLE))
+        return curve
+
+
+def clipped(ratio: float) -> float:
+    """`ratio`, at most `CLIP` away from 1."""
+    return min(max(ratio, 1.0 - CLIP), 1.0 + CLIP)
