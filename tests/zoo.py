@@ -262,8 +262,8 @@ def tiny_mamba(path: Path, *, seed: int = 0, noise: float = 0.0, context: int = 
     _ends(weights, len(vocabulary))
     for block in ("blk.0", "blk.1"):
         _mamba(weights, block, inner_norms=False)
-    keys = {"embedding_length": WIDTH, "feed_forward_length": 0, "attention.head_count": 0} | MAMBA_KEYS
-    keys |= {"attention.layer_norm_rms_epsilon": 1e-5, "block_count": 2, "context_length": context}
+    keys: dict[str, Any] = {"embedding_length": WIDTH, "feed_forward_length": 0, "attention.head_count": 0}
+    keys |= MAMBA_KEYS | {"attention.layer_norm_rms_epsilon": 1e-5, "block_count": 2, "context_length": context}
     return write(path, "mamba", keys, weights.tensors, vocabulary)
 
 

@@ -33,12 +33,18 @@ _CODES = {
     -1: "invalid batch",
 }
 _ABORTED = 2
+_REFUSED = -1  # like 1 it leaves the cache as it was; 2 and what lies below do not
 _LONG_PREFILL = 32  # tokens; below this a prefill is too short to be worth interrupting
 
 
 @dataclass(frozen=True)
 class ContextSettings:
-    """How a context is made. capacity: tokens; draft_room: most nodes of a draft; leaves: most leaf paths (0: chains)."""
+    """How a context is made.
+
+    capacity    tokens
+    draft_room  most nodes of a draft
+    leaves      most leaf paths of a draft (0: chains only)
+    """
 
     capacity: int
     draft_room: int = 16
@@ -185,8 +191,10 @@ class LlamaContext:
                 last = self._length + len(piece) == len(wanted)
                 rows = slice(len(piece) - 1, None) if logits and last else slice(0, 0)
                 code = self._decode(self._batch.fill(piece, self._length, wanted=rows))
+                if code == _ABORTED or code < _REFUSED:
+                    # Part of the piece may be in the cache. Nothing is evaluated again here: someone may be waiting.
+                    self._length = self._forget(self._length, self._length + len(piece))
                 if code == _ABORTED and cancelled and cancelled():
-                    self._restore()
                     return None
                 self._check(code)
                 self._append(piece)
@@ -290,12 +298,6 @@ class LlamaContext:
         if self._length < length:
             self._extend(text, logits=False)
 
-    def _restore(self) -> None:
-        """After an abort part of a batch is in the cache: go back to the committed text."""
-        text = self._tokens[: self._length].copy()
-        self._length = self._forget(self._length, self._length + self._batch.capacity)
-        self._extend(text, logits=False)
-
     def _forget(self, length: int, reached: int) -> int:
         return self.memory.retreat(length, reached=reached, last_pass=self._last_pass)
 
@@ -379,8 +381,8 @@ class LlamaContext:
         pointer = lib.llama_get_logits_ith(self._handle, index)
         if not pointer:
             raise DecodeError(f"llama.cpp kept no logits for row {index}")
-        address = ctypes.addressof(pointer.contents)
-        return np.frombuffer((ctypes.c_float * self.vocab_size).from_address(address), dtype=np.float32)
+        memory: Any = (ctypes.c_float * self.vocab_size).from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(memory, dtype=np.float32)
 
     def _append(self, tokens: Ids) -> None:
         self._tokens[self._length : self._length + len(tokens)] = tokens

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
+import llama_cpp.llama_cpp
 
+lib: Any = llama_cpp.llama_cpp  # every other file of the folder takes it from here
 logger = logging.getLogger("localspec.llama_cpp")
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUED = 5

@@ -145,7 +145,7 @@ def test_a_rejection_evaluates_no_more_than_the_accepted_tokens(context: LlamaCo
 def test_a_rejection_past_the_window_evaluates_no_more_either(context: LlamaContext, kind: Kind) -> None:
     """B31."""
     walker = np.random.default_rng(0)
-    context.prefill(walker.integers(FIRST, LAST, min(900, context.capacity - 100)))
+    context.prefill(walker.integers(FIRST, LAST, min(900, context.capacity - 100), dtype=np.int32))
     evaluated = count_evaluated(context)
     for _ in range(5):
         context.evaluate(20, Draft.chain([21, 22, 23, 24]))
