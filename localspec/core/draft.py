@@ -20,7 +20,7 @@ Ids = npt.NDArray[np.int32]
 ROOT = -1  # the parent of the first tokens: the pending token
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draft:
     """Proposed tokens as a tree, parents before children.
 

@@ -22,7 +22,7 @@ NOISE = 4.0
 """A residual of at most this many machine epsilons is rounding, and the two laws are equal."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Law:
     """Weights over token ids; the probability of an id is its weight over `total`.
 
