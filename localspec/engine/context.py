@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine import native
@@ -58,17 +59,16 @@ class ContextSettings:
 class LlamaPass:
     """Rows of the last evaluation; reading one after the next evaluation is a bug and is caught."""
 
-    def __init__(self, context: LlamaContext, ticket: int, first: int, rows: int) -> None:
+    def __init__(self, context: LlamaContext, ticket: int, rows: int) -> None:
         self._context = context
         self._ticket = ticket
-        self._first = first
         self.rows = rows
 
     def logits(self, row: int) -> Row:
         """(V,) float32 view of llama.cpp's own buffer."""
         if not 0 <= row < self.rows:
             raise IndexError(f"row {row} of {self.rows}")
-        return self._context.logits_row(self._ticket, self._first + row)
+        return self._context.logits_row(self._ticket, row)
 
 
 class LlamaContext:
@@ -93,6 +93,8 @@ class LlamaContext:
         self._draft = EMPTY
         self._leaves: list[int] = []
         self._ticket = 0
+        self._rows_at: int | None = None
+        self._rows: npt.NDArray[np.float32] | None = None
         self._create()
 
     def _create(self) -> None:
@@ -205,7 +207,7 @@ class LlamaContext:
                 lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(0), None)
         if not logits:
             return None
-        return LlamaPass(self, self._ticket, len(piece) - 1, 1)
+        return LlamaPass(self, self._ticket, 1)
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
@@ -234,7 +236,7 @@ class LlamaContext:
         if code:
             self.rewind(self._length)
         self._check(code)
-        return LlamaPass(self, self._ticket, 0, count)
+        return LlamaPass(self, self._ticket, count)
 
     def _spread(self, tokens: Ids, draft: Draft) -> Any:
         """Give every leaf path a sequence that shares the committed prefix."""
@@ -361,8 +363,10 @@ class LlamaContext:
         started = time.perf_counter()
         self._ticket += 1
         code = int(lib.llama_decode(self._handle, batch))
-        lib.llama_synchronize(self._handle)
+        address = native.logits_address(self._handle)
         self.busy_s += time.perf_counter() - started
+        if address != self._rows_at:
+            self._map_rows(address)
         self._last_pass = int(batch.n_tokens)
         self.evaluated += self._last_pass
         return code
@@ -375,14 +379,20 @@ class LlamaContext:
                 hint="Set LOCALSPEC_DEBUG=1 to see llama.cpp's log.",
             )
 
+    def _map_rows(self, address: int | None) -> None:
+        """One view over llama.cpp's output buffer, made anew only when the buffer moves."""
+        self._rows_at = address
+        self._rows = None
+        if address:
+            memory: Any = (ctypes.c_float * (self.vocab_size * (self.draft_room + 1))).from_address(address)
+            self._rows = np.frombuffer(memory, dtype=np.float32).reshape(self.draft_room + 1, self.vocab_size)
+
     def logits_row(self, ticket: int, index: int) -> Row:
-        """Row of batch entry `index` of the evaluation with this ticket."""
+        """Kept row `index` of the evaluation with this ticket."""
         assert ticket == self._ticket, "a row was read after the next evaluation"
-        pointer = lib.llama_get_logits_ith(self._handle, index)
-        if not pointer:
-            raise DecodeError(f"llama.cpp kept no logits for row {index}")
-        memory: Any = (ctypes.c_float * self.vocab_size).from_address(ctypes.addressof(pointer.contents))
-        return np.frombuffer(memory, dtype=np.float32)
+        if self._rows is None:
+            raise DecodeError("llama.cpp kept no logits of the last evaluation")
+        return self._rows[index]
 
     def _append(self, tokens: Ids) -> None:
         self._tokens[self._length : self._length + len(tokens)] = tokens

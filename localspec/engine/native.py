@@ -38,6 +38,13 @@ lib.llama_log_set(_callback, ctypes.c_void_p(0))
 lib.llama_backend_init()
 
 
+# The library's own binding makes a pointer object per call; a plain address is all that a view needs.
+logits_address = lib._lib["llama_get_logits"]
+logits_address.argtypes = [lib.llama_context_p_ctypes]
+logits_address.restype = ctypes.c_void_p
+"""Address of the first kept row of the last evaluation, rows in the order of the batch; waits for the device."""
+
+
 def show_log() -> None:
     """Let llama.cpp's log through to the root logger (`LOCALSPEC_DEBUG=1`)."""
     logger.propagate = True

@@ -96,7 +96,7 @@ class Generation:
             else:
                 self._finish = "length"
         finally:
-            self._conclude()
+            self.conclude()
 
     def _decode(self) -> Iterator[Piece]:
         started = time.perf_counter()
@@ -212,8 +212,8 @@ class Generation:
         self._shown += [piece.text for piece in pieces]
         return pieces
 
-    def _conclude(self) -> None:
-        """Bring text, tokens and cache to the same place and write the answer."""
+    def conclude(self) -> None:
+        """Bring text, tokens and cache to the same place and write the answer; once is enough."""
         if self.answer is not None:
             return
         reason = self._finish or "interrupted"
@@ -226,6 +226,7 @@ class Generation:
         counters = self.counters
         counters.completion_tokens = self._size - self._prompt_size
         counters.controller = self._controller.explain()
+        counters.drafter = self._proposer.name if self._proposer else "none"
         self.answer = Answer(
             text="".join(self._shown),
             tokens=tuple(self._tokens[self._prompt_size : self._size].tolist()),

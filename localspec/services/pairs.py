@@ -1,0 +1,82 @@
+"""From what the user asked for and what the registry says to one settled pair. Opens no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from localspec.catalog.registry import Pair, Registry
+from localspec.drafters import registry as drafters
+from localspec.errors import UsageError
+from localspec.services.settings import PairChoice
+
+Length = int | Literal["auto"]
+MOST = 64
+"""Longest draft anybody may ask for."""
+
+
+@dataclass(frozen=True)
+class SettledPair:
+    """Everything about a pair that is decided before a file is touched; references as in the contract."""
+
+    name: str
+    verifier: str
+    draft: str | None
+    drafter: str
+    N: Length
+    tree: str
+    options: Mapping[str, str]
+
+    @property
+    def needs_draft(self) -> bool:
+        return drafters.entry(self.drafter).needs_draft
+
+
+def settle(choice: PairChoice, registry: Registry) -> SettledPair:
+    """The pair to open. Raises `UsageError` for a wish that cannot be met, `RegistryError` for an unknown name."""
+    pair = _named(choice, registry)
+    verifier = choice.verifier or (pair.verifier if pair else "")
+    draft = choice.draft or (pair.draft if pair else None)
+    drafter = _drafter(choice, pair, draft)
+    if drafters.entry(drafter).needs_draft and draft is None:
+        raise UsageError(
+            f"drafter {drafter} needs a second model, and {pair.name if pair else verifier} has none",
+            hint="Name one with --draft REF, or choose --drafter ngram.",
+        )
+    # Options of the registry belong to the drafter they were written for.
+    inherited = pair.options if pair and pair.drafter == drafter else {}
+    options = {**{key: str(value) for key, value in inherited.items()}, **choice.options}
+    drafters.entry(drafter).parse(options)
+    return SettledPair(
+        name=pair.name if pair else verifier,
+        verifier=verifier,
+        draft=draft,
+        drafter=drafter,
+        N=_length(choice.N if choice.N is not None else pair.N if pair else "auto"),
+        tree=choice.tree or (pair.tree if pair else "none"),
+        options=options,
+    )
+
+
+def _named(choice: PairChoice, registry: Registry) -> Pair | None:
+    """The registry's pair, unless only a verifier was named."""
+    if choice.pair is None and choice.verifier is not None:
+        return None
+    return registry.pair(choice.pair)
+
+
+def _drafter(choice: PairChoice, pair: Pair | None, draft: str | None) -> str:
+    if choice.drafter not in (None, "auto"):
+        return drafters.entry(str(choice.drafter)).name
+    if choice.draft is not None:
+        return "model"
+    if pair is not None:
+        return pair.drafter if choice.verifier is None or not drafters.entry(pair.drafter).needs_draft else "ngram"
+    return "ngram"
+
+
+def _length(N: Length) -> Length:
+    if N != "auto" and not 0 <= N <= MOST:
+        raise UsageError(f"N is {N}", hint=f"Choose 0 .. {MOST}, or auto.")
+    return N
