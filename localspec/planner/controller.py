@@ -22,6 +22,7 @@ FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does n
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 FREE = 0.01  # a draft that costs less than this share of a plain pass is always asked for
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice, in plain passes
+HOPED_CATCH_UP = 0.25  # what a token read up on may cost before it was measured, in draft tokens
 CHANCE = 0.7  # acceptance that a look hopes for
 PLAIN_EVERY = 64  # rounds after which t(1) is measured again while drafting hardly pays
 SWITCH = 1.02  # another length must be better by this
@@ -40,6 +41,8 @@ class Report(Protocol):
     def draft_s(self) -> float: ...
     @property
     def verify_s(self) -> float: ...
+    @property
+    def context(self) -> int: ...
     @property
     def confidences(self) -> tuple[float, ...]: ...
 
@@ -70,22 +73,24 @@ class AutoLength:
         self._gap = FIRST_GAP
         self._missed = 0
         self._unmeasured = 0
-        self._attempts = 0
-        self._advantage = 0.0
+        self._attempts = 0.0
+        self._rows_used = [0.0] * (longest + 2)
+        self._steps_used = 0.0
+        self._emitted = 0.0
         self._tokens = self._spent = 1.0
+        self._rounds = 0
+        self._context = 0
         self._warned: set[str] = set()
         self._warnings: list[str] = []
 
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         self._asked, self._joint, self._looking = 0, 1.0, False
-        reach = min(room, self._longest, self._frontier())
-        if reach <= 0 or self._passes.count(1) < 2:
+        if room <= 0 or self._passes.count(1) < 2:
             self._choice = 0
-        elif self._speaks:
-            self._choice = self._attempt(reach)
         else:
-            self._choice = self._best(reach)
+            reach = min(room, self._longest, self._frontier())
+            self._choice = self._attempt(reach) if self._speaks else self._best(reach)
         return self._choice
 
     def pays(self, depth: int, confidence: float) -> bool:
@@ -101,18 +106,22 @@ class AutoLength:
         self._passes.observe(rows, report.verify_s)
         self._acceptance.observe(report.accepted, report.tested > report.accepted, report.confidences)
         steps = max(report.drafted, self._asked, 1) if self._choice else 0
+        if report.context != self._context:
+            self._missed = 0  # another answer: the drafter has read its prompt
+        self._context = report.context + emitted
+        spent = self._rows_cost(rows) + report.draft_s / self._passes.plain
         if steps:
             self._learn_draft(report.draft_s, steps)
-        spent = self._rows_cost(rows) + (steps * self._draft + self._missed * self._lag if steps else 0.0)
         gained = emitted - spent
         self._purse = min(FULL, self._purse + ALLOWANCE * spent + gained)
-        self._tokens += 0.03 * (emitted - self._tokens)
-        self._spent += 0.03 * (spent - self._spent)
+        self._rounds += 1
+        weight = max(0.03, 1.0 / (self._rounds + 3))
+        self._tokens += weight * (emitted - self._tokens)
+        self._spent += weight * (spent - self._spent)
         self._unmeasured = 0 if rows == 1 else self._unmeasured + 1
         if steps:
-            self._attempts += 1
-            weight = max(0.25 if self._looking else 0.06, 1.0 / self._attempts)
-            self._advantage += weight * (gained - self._advantage)
+            self._record(rows, steps, emitted)
+            self._length = self._choice
             if self._looking:
                 self._gap = 1 if gained > 0.0 else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
             self._idle = self._missed = 0
@@ -138,12 +147,13 @@ class AutoLength:
     @property
     def _lag(self) -> float:
         """Cost, for the drafter, of one token that was decoded without it."""
-        return self._catch_up.value / self._passes.plain
+        return self._catch_up.value / self._passes.plain if self._catch_up.count else HOPED_CATCH_UP * self._draft
 
     def _frontier(self) -> int:
-        """The longest draft that is not a leap beyond the widest pass measured."""
-        widest = self._passes.widest
-        return next((length for length in (1, 3, 7) if widest <= length), self._longest)
+        """The longest draft that is not a leap beyond what was measured, or one that half the purse can bear."""
+        widest = max(1, self._passes.widest)
+        leap = next((length for length in (1, 3, 7) if widest <= length), self._longest)
+        return leap if 2.0 * self._price(leap) < self._purse else max(1, widest - 1)
 
     def _curve(self) -> list[float]:
         return self._passes.hoped if self._purse > 1.0 else self._passes.expected
@@ -153,9 +163,9 @@ class AutoLength:
         return expected[rows] if rows < len(expected) else expected[-1] * rows / len(expected)
 
     def _learn_draft(self, seconds: float, steps: int) -> None:
-        if self._missed < 4 or self._step.count < 2:
+        if self._missed < 4:
             self._step.observe(seconds / steps)
-        else:
+        elif self._step.count:
             self._catch_up.observe(max(0.0, seconds - steps * self._step.value) / self._missed)
 
     def _best(self, reach: int) -> int:
@@ -185,7 +195,28 @@ class AutoLength:
 
     def _affords(self, length: int) -> bool:
         """Can the purse bear a draft of this length if nothing of it is accepted?"""
-        return self._purse > self._rows_cost(length + 1) - 1.0 + length * self._draft + self._missed * self._lag
+        return self._purse > self._price(length)
+
+    def _price(self, length: int) -> float:
+        """What a draft of this length may cost if nothing of it is accepted."""
+        return self._passes.hoped[length + 1] - 1.0 + length * self._draft + self._missed * self._lag
+
+    def _record(self, rows: int, steps: int, emitted: int) -> None:
+        """Remember what an attempt took and brought; recent ones count more."""
+        fade = 0.75 if self._looking else 0.95
+        self._attempts = fade * self._attempts + 1.0
+        self._rows_used = [fade * used for used in self._rows_used]
+        self._rows_used[min(rows, len(self._rows_used) - 1)] += 1.0
+        self._steps_used = fade * self._steps_used + steps
+        self._emitted = fade * self._emitted + emitted
+
+    def _advantage(self) -> float:
+        """What an attempt brings over a plain pass, on average, at today's costs."""
+        if not self._attempts:
+            return 0.0
+        curve = self._passes.hoped
+        rows = sum(used * cost for used, cost in zip(self._rows_used, curve, strict=False))
+        return (self._emitted - rows - self._steps_used * self._draft) / self._attempts
 
     def _peak(self, curve: list[float], reach: int) -> tuple[int, float]:
         """The best length and its tokens per plain pass time; (0, 1.0) when none beats plain decoding."""
@@ -205,11 +236,15 @@ class AutoLength:
 
     def _attempt(self, reach: int) -> int:
         """The limit for a drafter that says how sure it is of each token; `pays` decides how far it really goes."""
-        if self._draft <= FREE or self._attempts < 4 or self._advantage > 0.0:
+        if self._draft <= FREE:
             return reach
-        if self._idle < self._gap or self._purse < self._draft - self._advantage + self._missed * self._lag:
+        advantage = self._advantage()
+        if advantage > 0.0:
+            return reach
+        price = self._draft - advantage + self._missed * self._lag
+        if self._purse < price or (self._idle < self._gap and advantage + 2.0 / (1.0 + self._attempts) ** 0.5 < 0.0):
             return 0
-        self._looking = True
+        self._looking = self._idle >= self._gap
         return reach
 
     def _bar(self, depth: int) -> float:
