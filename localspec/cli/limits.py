@@ -52,7 +52,7 @@ def number(name: str, value: str | float) -> int | float:
     except ValueError:
         found = math.nan
     if not limit.allows(found):
-        raise UsageError(f"{name} is {value}, but must be {limit.says}.", hint=f"Give {name} another value.")
+        raise UsageError(f"{name} is {value}, but must be {limit.says}", hint=f"Give {name} another value.")
     return found
 
 

@@ -84,9 +84,9 @@ class Shared:
     top_k: Annotated[int | None, option("--top-k", panel=LAW, help="0 is off.", default="40")] = None
     top_p: Annotated[float | None, option("--top-p", panel=LAW, help="1 is off.", default="0.95")] = None
     min_p: Annotated[float | None, option("--min-p", panel=LAW, help="0 is off.", default="0.05")] = None
-    repeat_penalty: Annotated[
-        float | None, option("--repeat-penalty", panel=LAW, help="1 is off.", default="1.0")
-    ] = None
+    repeat_penalty: Annotated[float | None, option("--repeat-penalty", panel=LAW, help="1 is off.", default="1.0")] = (
+        None
+    )
     frequency_penalty: Annotated[
         float | None, option("--frequency-penalty", panel=LAW, help="0 is off.", default="0.0")
     ] = None
@@ -115,28 +115,22 @@ class Shared:
     ] = None
     gpu_layers: Annotated[
         str | None,
-        option(
-            "--gpu-layers", panel=ENGINE, metavar="auto|INT", help="Verifier layers on the GPU.", default="auto"
-        ),
+        option("--gpu-layers", panel=ENGINE, metavar="auto|INT", help="Verifier layers on the GPU.", default="auto"),
     ] = None
     draft_gpu_layers: Annotated[
         str | None,
-        option(
-            "--draft-gpu-layers", panel=ENGINE, metavar="auto|INT", help="Draft layers on the GPU.", default="auto"
-        ),
+        option("--draft-gpu-layers", panel=ENGINE, metavar="auto|INT", help="Draft layers on the GPU.", default="auto"),
     ] = None
-    threads: Annotated[
-        int | None, option("--threads", panel=ENGINE, help="CPU threads.", default="physical cores")
-    ] = None
+    threads: Annotated[int | None, option("--threads", panel=ENGINE, help="CPU threads.", default="physical cores")] = (
+        None
+    )
     kv_type: Annotated[
         str | None,
         option("--kv-type", panel=ENGINE, metavar="f16|q8_0|q4_0", help="Cache of the verifier.", default="f16"),
     ] = None
     draft_kv_type: Annotated[
         str | None,
-        option(
-            "--draft-kv-type", panel=ENGINE, metavar="f16|q8_0|q4_0", help="Cache of the draft.", default="f16"
-        ),
+        option("--draft-kv-type", panel=ENGINE, metavar="f16|q8_0|q4_0", help="Cache of the draft.", default="f16"),
     ] = None
     flash_attn: Annotated[
         str | None,
@@ -248,7 +242,7 @@ def tree(text: str) -> str:
     """--tree: none, auto or positive branch counts."""
     counts = text.split(",")
     if text not in ("none", "auto") and not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
-        raise UsageError(f"--tree is {text!r}, but must be none, auto or branches per depth.", hint="Try --tree 4,2,2.")
+        raise UsageError(f"--tree is {text!r}, but must be none, auto or branches per depth", hint="Try --tree 4,2,2.")
     return text.replace(" ", "")
 
 
@@ -256,7 +250,7 @@ def one_of(flag: str, value: str | None, allowed: Sequence[str]) -> Any:
     """`value` if it is allowed, None if it was not given."""
     if value is None or value in allowed:
         return value
-    raise UsageError(f"{flag} is {value!r}, but must be one of {', '.join(allowed)}.", hint=f"Try {flag} {allowed[0]}.")
+    raise UsageError(f"{flag} is {value!r}, but must be one of {', '.join(allowed)}", hint=f"Try {flag} {allowed[0]}.")
 
 
 def assignments(flag: str, pairs: Sequence[str]) -> dict[str, str]:
@@ -266,9 +260,9 @@ def assignments(flag: str, pairs: Sequence[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise UsageError(f"{flag} got {pair!r} instead of KEY=VALUE.", hint=f"Write it as {flag} key=value.")
+            raise UsageError(f"{flag} got {pair!r} instead of KEY=VALUE", hint=f"Write it as {flag} key=value.")
         if key in found:
-            raise UsageError(f"{flag} sets {key} twice.", hint="Keep one of the two.")
+            raise UsageError(f"{flag} sets {key} twice", hint="Keep one of the two.")
         found[key] = value
     return found
 
@@ -283,7 +277,7 @@ def logit_biases(pairs: Sequence[str]) -> dict[int, float]:
             value = math.nan
         if not key.isdecimal() or math.isnan(value) or value == math.inf:
             raise UsageError(
-                f"--logit-bias got {key}={text}, but wants a token id and a number.", hint="Try --logit-bias 42=-inf."
+                f"--logit-bias got {key}={text}, but wants a token id and a number", hint="Try --logit-bias 42=-inf."
             )
         found[int(key)] = value
     return found
@@ -292,5 +286,5 @@ def logit_biases(pairs: Sequence[str]) -> dict[int, float]:
 def stops(texts: Sequence[str]) -> tuple[str, ...]:
     """Stop strings; an empty one would end every answer at once."""
     if "" in texts:
-        raise UsageError("--stop got an empty text.", hint="Leave the flag out, or give the text to stop before.")
+        raise UsageError("--stop got an empty text", hint="Leave the flag out, or give the text to stop before.")
     return tuple(texts)

@@ -62,8 +62,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             fits(sum(sizes))
         elif operator == "*" and sizes:
             fits(sizes[0] * max([value for value in (left, right) if isinstance(value, int)], default=0))
-        elif operator == "**":
-            fits(abs(right))
+        elif operator == "**" and isinstance(left, int) and isinstance(right, int):
+            fits(left.bit_length() * abs(right))
         elif operator == "%" and isinstance(left, str):
             narrow(left)
         return super().call_binop(context, operator, left, right)

@@ -1,0 +1,104 @@
+"""The command line `localspec`: its commands, and the one place where any error becomes a sentence and an exit code.
+
+Stays instant: numpy, llama.cpp and the hub client are loaded by the commands that need them, when they run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from localspec.cli import chat, doctor, drafters, run
+from localspec.cli.console import explain
+from localspec.cli.streams import is_rich, is_terminal, prepare_streams
+from localspec.errors import UsageError
+from localspec.version import __version__
+
+INTERRUPTED = 130
+
+EPILOG = """
+Examples: `localspec chat` talks to the default pair; `localspec run "Why is the sky blue?"` answers once;
+`localspec bench --N 1,2,5,auto` shows what speculation brings on this machine.
+"""
+
+app = typer.Typer(
+    name="localspec",
+    help="Local language models answer faster, and say exactly what they would have said.",
+    epilog=EPILOG,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def show_version(asked: bool) -> None:
+    """--version."""
+    if asked:
+        sys.stdout.write(f"localspec {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def localspec(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("chat", epilog=chat.EXAMPLES)(chat.chat)
+app.command("drafters")(drafters.drafters)
+app.command("doctor")(doctor.doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    prepare_streams()
+    if is_terminal(sys.stdout) and not is_rich(sys.stdout):
+        # NO_COLOR takes colour from Typer's help but leaves bold type, which is an escape sequence all the same.
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = None
+    try:
+        code = dispatch(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has left; there is nobody to tell, and what is still buffered must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run one command; every error is explained here."""
+    try:
+        code = app(args=list(arguments), prog_name="localspec", standalone_mode=False)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else 1
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last resort: nobody should meet a traceback
+        error = misuse(error) or error
+        explain(error)
+        return getattr(error, "exit_code", 1)
+    return code if isinstance(code, int) else 0
+
+
+def misuse(error: Exception) -> UsageError | None:
+    """What the parser of the command line has to complain about, None for errors of another kind."""
+    complaint = getattr(error, "format_message", None)
+    if complaint is None:
+        return None
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "localspec"
+    return UsageError(complaint(), hint=f"See `{command} --help`.")
