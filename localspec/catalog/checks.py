@@ -29,14 +29,14 @@ class Expected:
     said_by: str = "the registry"
 
 
-def verify(path: Path, expected: Expected, progress: Progress) -> None:
-    """`DownloadError` unless `path` is what was expected; the file itself is left alone."""
+def verify(path: Path, expected: Expected, progress: Progress, *, name: str = "") -> None:
+    """`DownloadError` unless `path` is what was expected; the file itself is left alone. `name` is shown meanwhile."""
     size = path.stat().st_size
     if expected.size is not None and size != expected.size:
         raise DownloadError(f"{path} has {size:,} bytes, but {expected.said_by} says {expected.size:,}.", hint=AGAIN)
     if expected.sha256 is None or known_sha256(path) == expected.sha256:
         return
-    found = sha256(path, progress)
+    found = sha256(path, progress, name=name or path.name)
     remember(path, found)
     if found != expected.sha256:
         raise DownloadError(
@@ -73,10 +73,10 @@ def move(path: Path, target: Path) -> None:
         remember(target, digest)
 
 
-def sha256(path: Path, progress: Progress) -> str:
+def sha256(path: Path, progress: Progress, *, name: str) -> str:
     """The file's sha256, 64 hexadecimal digits."""
     total, done, digest = path.stat().st_size, 0, hashlib.sha256()
-    what = f"checking {path.name}"
+    what = f"checking {name}"
     with path.open("rb") as file:
         while block := file.read(CHUNK):
             digest.update(block)

@@ -189,9 +189,10 @@ def _fetch(remote: Remote, expected: Expected, progress: Progress) -> Path:
 def _check_arrival(remote: Remote, expected: Expected, progress: Progress) -> None:
     """Whole and right, then its final name; wrong bytes are removed, for resuming would only keep them."""
     by_hub = Expected(remote.size, remote.digest, "the hub")
+    name = remote.reference.path.split("/")[-1]
     try:
-        verify(remote.partial, by_hub, progress)
-        verify(remote.partial, expected, progress)
+        verify(remote.partial, by_hub, progress, name=name)
+        verify(remote.partial, expected, progress, name=name)
     except DownloadError:
         discard(remote.partial)
         raise

@@ -80,6 +80,8 @@ def _no_repository(hub: Endpoint, reference: HubFile | HubQuant) -> DownloadErro
 
 
 def _refused(status: int, hub: Endpoint, reference: HubFile | HubQuant) -> DownloadError:
+    if status == 401 and hub.token is None:
+        return _no_repository(hub, reference)  # what a hub says of private and of missing ones alike
     if status == 401:
         return DownloadError(
             f"{hub.url} does not accept your token.",
