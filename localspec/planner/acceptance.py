@@ -13,6 +13,7 @@ RECORD = 0.985  # what one test leaves of the weight of the longer record
 RECENT = 0.9  # and of the record of the last few
 CHANGE = 0.35  # the two records disagree: the text has changed
 OWN = 8.0  # tests at its own depth that weigh as much as what is known of all depths
+CLAIMS = 0.04  # weight of a new claim in their mean
 FADE = 0.99  # what a round without a test leaves of the weight of the record
 LEAST = 4.0  # weight that a record keeps however old it is
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -27,6 +28,7 @@ class Acceptance:
         weight = 8.0 if known else 2.0
         self.right, self.tested = start * weight, weight
         self.recent_right, self.recent_tested = start, 1.0
+        self.claimed = start
         self.tests = 0
         self.passed = 0
         self._at_right = [0.0] * (longest + 1)
@@ -50,9 +52,11 @@ class Acceptance:
         bucket = bisect_right(EDGES, confidence)
         return (self._said_right[bucket] + HONEST * confidence) / (self._said_tested[bucket] + HONEST)
 
-    def tests_of(self, confidence: float) -> float:
-        """How many recent tests stand behind `believed`."""
-        return self._said_tested[bisect_right(EDGES, confidence)]
+    def claim(self, confidence: float) -> float:
+        """`believed`, counted among the claims made of tokens, drafted or not."""
+        believed = self.believed(confidence)
+        self.claimed += CLAIMS * (believed - self.claimed)
+        return believed
 
     def observe(self, accepted: int, rejected: bool, confidences: Sequence[float]) -> None:
         """One round: so many tokens passed in a row, and whether one more was tested and failed."""

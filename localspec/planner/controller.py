@@ -25,6 +25,8 @@ HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice, 
 HOPED_CATCH_UP = 0.25  # what a token read up on may cost before it was measured, in draft tokens
 CHANCE = 0.7  # acceptance that a look hopes for
 PLAIN_EVERY = 64  # rounds after which t(1) is measured again while drafting hardly pays
+CURIOSITY = 1.0  # what a record of one test may hide, in acceptance
+HORIZON = 100  # tokens over which a drafter that was left behind has to earn what catching up costs
 SWITCH = 1.02  # another length must be better by this
 
 
@@ -97,7 +99,8 @@ class AutoLength:
         """Does one more token at `depth` pay if it is right with probability `confidence`?"""
         self._speaks = True
         self._asked = depth
-        self._joint = (self._joint if depth > 1 else 1.0) * self._acceptance.believed(confidence)
+        believed = self._acceptance.claim(confidence)
+        self._joint = (self._joint if depth > 1 else 1.0) * believed
         return self._joint > self._bar(depth)
 
     def observe(self, report: Report) -> None:
@@ -173,7 +176,9 @@ class AutoLength:
         sure, sure_rate = self._peak(self._passes.expected, reach)
         if sure and sure_rate < 1.15 and self._unmeasured > PLAIN_EVERY:
             return 0
-        hoped, hoped_rate = self._peak(self._passes.hoped, reach)
+        if self._missed and HORIZON * (sure_rate - 1.0) < self._missed * self._lag:
+            sure = 0
+        hoped, hoped_rate = self._peak(self._passes.hoped, reach, CURIOSITY / self._acceptance.tested)
         if hoped_rate > 1.05 * max(1.0, sure_rate) and self._affords(hoped):
             self._looking = not sure
             return hoped
@@ -218,7 +223,7 @@ class AutoLength:
         rows = sum(used * cost for used, cost in zip(self._rows_used, curve, strict=False))
         return (self._emitted - rows - self._steps_used * self._draft) / self._attempts
 
-    def _peak(self, curve: list[float], reach: int) -> tuple[int, float]:
+    def _peak(self, curve: list[float], reach: int, bonus: float = 0.0) -> tuple[int, float]:
         """The best length and its tokens per plain pass time; (0, 1.0) when none beats plain decoding."""
         best, best_rate = 0, 1.0
         tokens, passed, draft, depth = 1.0, 1.0, self._draft, 0
@@ -227,7 +232,7 @@ class AutoLength:
                 break
             while depth < length:
                 depth += 1
-                passed *= self._acceptance.at(depth)
+                passed *= min(1.0, self._acceptance.at(depth) + bonus)
                 tokens += passed
             rate = tokens / (curve[length + 1] + length * draft)
             if rate > best_rate * (1.0 if length == self._length else SWITCH if best else 1.0):
@@ -238,8 +243,9 @@ class AutoLength:
         """The limit for a drafter that says how sure it is of each token; `pays` decides how far it really goes."""
         if self._draft <= FREE:
             return reach
+        reach = self._peak(self._passes.hoped, reach, self._acceptance.claimed - self._acceptance.mean)[0] or 1
         advantage = self._advantage()
-        if advantage > 0.0:
+        if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
             return reach
         price = self._draft - advantage + self._missed * self._lag
         if self._purse < price or (self._idle < self._gap and advantage + 2.0 / (1.0 + self._attempts) ** 0.5 < 0.0):
@@ -254,9 +260,10 @@ class AutoLength:
         trust = self._acceptance.mean
         gain = passed = 1.0
         base = curve[depth]
-        bar = worth * (curve[depth + 1] - base + draft)
-        for more in range(1, min(LOOKAHEAD, self._choice - depth + 1)):
+        left = self._choice - depth  # draft tokens that may follow; each has to be paid before it is asked about
+        bar = worth * (curve[depth + 1] - base + draft * min(1, left))
+        for more in range(1, min(LOOKAHEAD, left + 1)):
             passed *= trust
             gain += passed
-            bar = min(bar, worth * (curve[depth + 1 + more] - base + draft * (1 + more)) / gain)
+            bar = min(bar, worth * (curve[depth + 1 + more] - base + draft * min(1 + more, left)) / gain)
         return bar
