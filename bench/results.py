@@ -1,0 +1,51 @@
+"""Where results go: bench/results/<date>-<name>.json and .md, with the command, the machine and how busy it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from localspec.services import bench_facts
+from localspec.version import __version__
+
+FOLDER = Path(__file__).parent / "results"
+
+
+def facts() -> dict[str, Any]:
+    """What every result carries. `load_average` is that of the last minute when the measuring began."""
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command(),
+        "localspec": __version__,
+        "llama_cpp": bench_facts.llama_cpp(),
+        "machine": bench_facts.machine(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
+
+
+def command() -> str:
+    """The command line that is running, as somebody would type it."""
+    module = Path(sys.argv[0]).stem
+    return " ".join(["python -m", f"bench.{module}", *sys.argv[1:]])
+
+
+def save(name: str, document: dict[str, Any], text: str, *, folder: Path = FOLDER) -> Path:
+    """Write both files and return the path of the Markdown one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{document['date'][:10]}-{name}"
+    (folder / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    page = folder / f"{stem}.md"
+    machine = ", ".join(f"{key} {value}" for key, value in document["machine"].items())
+    head = f"# {name}\n\n`{document['command']}`\n\n{document['date']}, {document['llama_cpp']}; {machine}\n\n"
+    page.write_text(f"{head}{text.strip()}\n", encoding="utf-8")
+    return page
+
+
+def as_table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,173 @@
+"""A finished benchmark as a table for people, as Markdown and as CSV. All read the document that `--json` prints.
+
+Losing rows stay in and are said to lose.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+from localspec.cli.charts import Row, label, speedup_bars
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LOOPING = 0.5  # a text that has said half of its 4-grams before is worth a remark
+DEFINITIONS = (
+    "Speed-ups pair each run with the plain run of the same prompt. Every number is defined in docs/definitions.md."
+)
+
+
+def spread(value: dict[str, float] | None, digits: int) -> tuple[str, str]:
+    """(median, min to max), as texts."""
+    if value is None:
+        return "-", ""
+    return f"{value['median']:.{digits}f}", f"{value['min']:.{digits}f}-{value['max']:.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %"
+
+
+def remarks(row: Row) -> list[str]:
+    """What a reader should know about a row besides its numbers."""
+    said = []
+    if row["drafter"] != "none" and row["speedup"] and row["speedup"]["median"] < 1:
+        said.append("slower" + costliest(row))
+    if row["differing"]:
+        said.append(f"TEXT DIFFERS on {row['differing']}")
+    if row["near_ties"]:
+        said.append(f"near ties: {row['near_ties']}")
+    if row["loop_share"] is not None and row["loop_share"] >= LOOPING:
+        said.append(f"repeats itself ({percent(row['loop_share'])})")
+    if row["fallen_back"]:
+        said.append(f"drafter failed in {row['fallen_back']} runs")
+    return said
+
+
+def costliest(row: Row) -> str:
+    """Which part of a losing row costs: drafting, or passes over more tokens than it wins."""
+    if row["draft_share"] is None or row["verify_share"] is None:
+        return ""
+    return f": {percent(row['draft_share'])} drafting, {percent(row['verify_share'])} verifying"
+
+
+def table(document: dict[str, Any], *, ascii_only: bool = False) -> list[RenderableType]:
+    """What is shown on a terminal: the configurations, the speed-up by category, the cost curve, the bars."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(headline(document)), main_table(document)]
+    if len(categories(document)) > 1:
+        parts.append(category_table(document))
+    parts += [Text(cost_line(document)), *speedup_bars(document, ascii_only=ascii_only), Text(DEFINITIONS, style="dim")]
+    return parts
+
+
+def headline(document: dict[str, Any]) -> str:
+    protocol = document["protocol"]
+    draft = f" + {document['draft']}" if document["draft"] else ""
+    return (
+        f"{document['verifier']}{draft}: {protocol['prompts']} prompts, {protocol['repeats']} repeats, "
+        f"temperature {protocol['temperature']:g}"
+    )
+
+
+def cost_line(document: dict[str, Any]) -> str:
+    """One verifier pass over n tokens: 1: 16.2 ms, 2: 29.0 ms, ..."""
+    points = ", ".join(f"{point['n']}: {point['ms']:.1f}" for point in document["cost_curve"])
+    return f"One verifier pass over n tokens, ms: {points}"
+
+
+def categories(document: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(row["category"] for row in document["rows"] if row["category"] != "all"))
+
+
+def main_table(document: dict[str, Any]) -> RenderableType:
+    """One line per configuration, over all categories."""
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown.add_column("")
+    for title in ("tokens/s", "min-max", "speed-up", "min-max", "alpha", "accepted", "per pass", "outside"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    shown.add_column("")
+    for row in document["rows"]:
+        if row["category"] == "all":
+            style = "bold red" if row["differing"] else "dim" if row["drafter"] == "none" else colour(row["speedup"])
+            shown.add_row(*cells(row), "; ".join(remarks(row)), style=style)
+    return shown
+
+
+def colour(speedup: dict[str, float] | None) -> str:
+    if speedup is None:
+        return ""
+    return "green" if speedup["median"] >= 1 else "red"
+
+
+def cells(row: Row) -> list[str]:
+    """The figures of a row as texts."""
+    per_pass = row["tokens_per_pass"]
+    return [
+        label(row),
+        *spread(row["tokens_per_s"], 1),
+        *spread(row["speedup"], 2),
+        "-" if row["alpha"] is None else f"{row['alpha']:.2f}",
+        percent(row["acceptance_rate"]),
+        "-" if per_pass is None else f"{per_pass:.2f}",
+        "-" if row["overhead"] is None else f"{100 * row['overhead']:.1f} %",
+    ]
+
+
+def category_table(document: dict[str, Any]) -> RenderableType:
+    """Median speed-up, a line per configuration, a column per category."""
+    from rich.table import Table
+    from rich.text import Text
+
+    names = categories(document)
+    found = {(label(row), row["category"]): row["speedup"] for row in document["rows"]}
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown.add_column("speed-up")
+    for name in names:
+        shown.add_column(name, justify="right")
+    for configuration in dict.fromkeys(label(row) for row in document["rows"] if row["drafter"] != "none"):
+        values = [found.get((configuration, name)) for name in names]
+        shown.add_row(configuration, *(Text(spread(value, 2)[0], style=colour(value)) for value in values))
+    return shown
+
+
+HEADER = ("configuration", "category", "tokens/s", "speed-up", "alpha", "accepted", "per pass", "outside", "remarks")
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """A table of all rows; ranges in brackets."""
+    lines = [f"**{headline(document)}**", "", f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
+    for row in document["rows"]:
+        name, speed, speed_range, gain, gain_range, *rest = cells(row)
+        ranged = [f"{speed} ({speed_range})", f"{gain} ({gain_range})"]
+        lines.append(f"| {' | '.join([name, row['category'], *ranged, *rest, '; '.join(remarks(row))])} |")
+    machine = ", ".join(f"{key} {value}" for key, value in document["machine"].items() if isinstance(value, str | int))
+    return "\n".join([*lines, "", f"{cost_line(document)}.", "", f"{machine}; {document['llama_cpp']}.", ""])
+
+
+def csv_text(document: dict[str, Any]) -> str:
+    """One line per row; spreads become three columns, what is not known stays empty."""
+    flat = [flattened(row) for row in document["rows"]]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue()
+
+
+def flattened(row: Row) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in ("tokens_per_s", "speedup"):
+            parts = value or dict.fromkeys(("min", "median", "max"))
+            flat |= {f"{name}_{part}": number for part, number in parts.items()}
+        else:
+            flat[name] = value
+    return flat
