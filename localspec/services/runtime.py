@@ -211,9 +211,12 @@ class Runtime:
     def _second(self, role: str) -> Second | None:
         if role not in self._files:
             return None
-        comparison = vocabularies.compare(self._files["verifier"].path, self._files[role].path)
-        if comparison.fatal:
-            raise PairError(comparison.fatal[0], hint=comparison.hint)
+        verifier, second = (vocabularies.read_vocabulary(self._files[name].path) for name in ("verifier", role))
+        comparison = vocabularies.compare(verifier, second)
+        if not comparison.is_compatible:
+            raise PairError(
+                comparison.fatal[0], hint="Choose a draft of the verifier's own family, or --drafter ngram."
+            )
         for note in comparison.notes:
             self._report.note(note)
         return Second(lambda: self._load(role), comparison)
