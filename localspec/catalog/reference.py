@@ -80,7 +80,8 @@ class WheelFile:
         return f"pypi:{self.package}=={self.version}/{self.member}"
 
 
-Reference = Named | LocalFile | HubFile | HubQuant | WheelFile
+Source = LocalFile | HubFile | HubQuant | WheelFile
+Reference = Named | Source
 
 
 def parse(text: str) -> Reference:

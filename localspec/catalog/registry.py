@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from localspec.catalog.positions import Positions
-from localspec.catalog.reference import LocalFile, Named, Reference, is_name, parse
+from localspec.catalog.reference import LocalFile, Named, Source, is_name, parse
 from localspec.errors import RegistryError, UsageError
 
 if sys.version_info >= (3, 11):
@@ -39,7 +39,7 @@ class Model:
     """
 
     name: str
-    source: Reference
+    source: Source
     sha256: str | None = None
     size: int | None = None
     license: str = ""
@@ -175,7 +175,7 @@ class _Reader:
         rest = {word: table[word] for word in ("license", "note", "unverified") if word in table}
         return Model(name, source, sha256, size, **rest)
 
-    def _source(self, key: tuple[str, ...], text: str) -> Reference:
+    def _source(self, key: tuple[str, ...], text: str) -> Source:
         try:
             source = parse(text)
         except UsageError as error:

@@ -61,8 +61,11 @@ class Vocabulary:
         """An id with its text, for messages."""
         if token is None:
             return "none"
-        text = self.texts[token].decode("utf-8", "replace") if token < len(self.texts) else "no such id"
-        return f"{token} {text!r}"
+        return f"{token} {self.text(token)!r}" if token < len(self) else f"{token} (no such id)"
+
+    def text(self, token: int) -> str:
+        """The text of an id; bytes that are no text are replaced."""
+        return self.texts[token].decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def compare(verifier: Vocabulary, draft: Vocabulary) -> Comparison:
         # Other tokenizers share no ids but by accident: one difference says all.
         first = next(iter(_differing(verifier, draft, known)), None)
         reason = f"The tokenizers are of different kinds: {_kind(verifier)} against {_kind(draft)}"
-        return Comparison(known, (), (f"{reason}{_first(verifier, draft, first)}.",), _notes(verifier, draft), first)
+        return Comparison(known, (), (f"{reason}{_first(verifier, draft, first)}.",), (), first)
     differing = _differing(verifier, draft, known)
     # A row that only pads one of the tables is no disagreement; it just must not be proposed.
     ordinary = [token for token in differing if not verifier.is_padding(token) and not draft.is_padding(token)]
@@ -187,11 +190,7 @@ def _notes(verifier: Vocabulary, draft: Vocabulary) -> tuple[str, ...]:
 def _first(verifier: Vocabulary, draft: Vocabulary, token: int | None) -> str:
     if token is None:
         return ""
-    return f"; the first id that differs is {token}: {_text(verifier, token)} against {_text(draft, token)}"
-
-
-def _text(vocabulary: Vocabulary, token: int) -> str:
-    return repr(vocabulary.texts[token].decode("utf-8", "replace"))
+    return f"; the first id that differs is {token}: {verifier.text(token)!r} against {draft.text(token)!r}"
 
 
 def _kind(vocabulary: Vocabulary) -> str:

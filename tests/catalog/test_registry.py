@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localspec.catalog.positions import Positions
 from localspec.catalog.reference import HubFile, LocalFile, WheelFile
-from localspec.catalog.registry import Registry, load, read, tomllib
+from localspec.catalog.registry import Registry, load, read
 from localspec.errors import RegistryError, UsageError
 
 GOOD = """\
@@ -193,7 +193,3 @@ def test_positions_never_fail_and_stay_inside(text: str) -> None:
 def test_any_text_is_read_or_refused_with_a_line(text: str) -> None:
     with pytest.raises(RegistryError, match="line"):
         read(text, "f")  # never a registry: no pair is called by these letters and is complete
-
-
-def test_the_parser_fits_the_python() -> None:
-    assert tomllib.loads("a = 1") == {"a": 1}

@@ -29,7 +29,7 @@ def make_wheel(folder: Path, files: dict[str, bytes], *, recorded: bytes | None 
         f"{about}/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
         f"{about}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    rows = []
+    rows: list[str] = []
     for name, data in files.items():
         digest = hashlib.sha256(recorded if recorded is not None and not rows else data).digest()
         rows.append(f"{name},sha256={base64.urlsafe_b64encode(digest).rstrip(b'=').decode()},{len(data)}")
