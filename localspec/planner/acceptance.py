@@ -69,6 +69,8 @@ class Acceptance:
         if not accepted and not rejected and self.tested > LEAST:
             self.right *= FADE
             self.tested *= FADE
+            self.recent_right *= FADE
+            self.recent_tested *= FADE
 
     def _test(self, depth: int, right: bool) -> None:
         self.tests += 1

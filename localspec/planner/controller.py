@@ -17,15 +17,16 @@ from localspec.planner.profile import Profile
 LENGTHS = (1, 2, 3, 5, 7, 11, 15)  # few, so that a backend can reuse its graphs; n = N + 1 lies on usual tiles
 PURSE = 5.0  # plain passes that may be spent on finding out, at the start
 FULL = 8.0  # the most that can be saved up
+RESERVE = 1.5  # what first curiosity leaves for later looks
 ALLOWANCE = 0.01  # share of the time that may be spent on finding out
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 FREE = 0.01  # a draft that costs less than this share of a plain pass is always asked for
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice, in plain passes
-HOPED_CATCH_UP = 0.25  # what a token read up on may cost before it was measured, in draft tokens
+HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
 CHANCE = 0.7  # acceptance that a look hopes for
 PLAIN_EVERY = 64  # rounds after which t(1) is measured again while drafting hardly pays
-CURIOSITY = 1.0  # what a record of one test may hide, in acceptance
+CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
 HORIZON = 100  # tokens over which a drafter that was left behind has to earn what catching up costs
 SWITCH = 1.02  # another length must be better by this
 
@@ -179,7 +180,7 @@ class AutoLength:
         if self._missed and HORIZON * (sure_rate - 1.0) < self._missed * self._lag:
             sure = 0
         hoped, hoped_rate = self._peak(self._passes.hoped, reach, CURIOSITY / self._acceptance.tested)
-        if hoped_rate > 1.05 * max(1.0, sure_rate) and self._affords(hoped):
+        if hoped_rate > 1.05 * max(1.0, sure_rate) and self._affords(hoped, leaving=0.0 if sure else RESERVE):
             self._looking = not sure
             return hoped
         if sure:
@@ -198,9 +199,9 @@ class AutoLength:
         self._looking = True
         return length
 
-    def _affords(self, length: int) -> bool:
+    def _affords(self, length: int, *, leaving: float = 0.0) -> bool:
         """Can the purse bear a draft of this length if nothing of it is accepted?"""
-        return self._purse > self._price(length)
+        return self._purse > leaving + self._price(length)
 
     def _price(self, length: int) -> float:
         """What a draft of this length may cost if nothing of it is accepted."""
@@ -248,10 +249,9 @@ class AutoLength:
         if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
             return reach
         price = self._draft - advantage + self._missed * self._lag
-        if self._purse < price or (self._idle < self._gap and advantage + 2.0 / (1.0 + self._attempts) ** 0.5 < 0.0):
-            return 0
-        self._looking = self._idle >= self._gap
-        return reach
+        curious = advantage + 2.0 / (1.0 + self._attempts) ** 0.5 > 0.0 and self._purse > price + RESERVE
+        self._looking = self._idle >= self._gap and self._purse > price
+        return reach if curious or self._looking else 0
 
     def _bar(self, depth: int) -> float:
         """The probability of being accepted, elders included, from which on a token at `depth` pays."""

@@ -13,6 +13,7 @@ CLIP = 0.25  # a sample further off than this share of the estimate counts as th
 MEMORY = 0.04  # least weight of a new sample
 DRIFT = 0.04  # weight of a new sample in the factor that all passes share
 STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a compute-bound machine
+HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
 GENTLE = 0.02  # the least one more row can cost, in plain passes
 
 
@@ -86,7 +87,7 @@ class PassCosts:
 
     @property
     def hoped(self) -> list[float]:
-        """As `expected`, but what was not measured twice costs hardly more than the widest pass below it that was."""
+        """As `expected`, but rows beyond what was measured twice cost a fraction of those before them."""
         return self._both()[1]
 
     def _both(self) -> tuple[list[float], list[float]]:
@@ -109,10 +110,13 @@ class PassCosts:
 
     def _hoped(self) -> list[float]:
         expected = self._expected()
-        curve = expected[:2]
+        curve, slope = expected[:2], GENTLE
         for n in range(2, self.longest + 1):
-            sure = self._shape[n].count >= 2
-            curve.append(expected[n] if sure else min(expected[n], max(curve[n - 1], 1.0) + GENTLE))
+            if self._shape[n].count >= 2:
+                curve.append(expected[n])
+                slope = max(GENTLE, HOPE * (expected[n] - 1.0) / (n - 1))
+            else:
+                curve.append(min(expected[n], curve[n - 1] + slope))
         return curve
 
 
