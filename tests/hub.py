@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -71,11 +73,16 @@ class Hub:
 
 
 @contextmanager
-def running() -> Iterator[Hub]:
-    """A hub on a free port of 127.0.0.1."""
+def running(certificate: Path | None = None) -> Iterator[Hub]:
+    """A hub on a free port of 127.0.0.1; with a certificate (and its key, in one PEM file) it speaks HTTPS."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
-    hub = Hub(f"http://127.0.0.1:{server.server_address[1]}")
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that hangs up is expected
+    hub = Hub(f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}")
     server.hub = hub  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

@@ -216,7 +216,12 @@ def _details_rows(details: Details) -> list[tuple[str, str]]:
     rows = [("model", details.ref), ("source", details.source if details.source != details.ref else "")]
     if model is not None:
         verified = "no, known from a single source or without a hash" if model.unverified else ""
-        rows += [("licence", model.license), ("note", model.note), ("sha256", model.sha256 or ""), ("verified", verified)]
+        rows += [
+            ("licence", model.license),
+            ("note", model.note),
+            ("sha256", model.sha256 or ""),
+            ("verified", verified),
+        ]
         rows += [("size", units.size(model.size) if model.size and file is None else "")]
     here = {"present": "", "partial": " (partial)", "absent": "no; `localspec models pull` fetches it"}[details.state]
     rows += [("here", ", ".join(map(str, details.paths)) + here), ("problem", details.problem)]
