@@ -120,9 +120,7 @@ class Generation:
         if self._verifier.length < wanted:
             return False
         if self._proposer:
-            self._proposer.begin(
-                self.tokens, sampling=self._sampling, rule=self._rule, cancelled=self._cancelled
-            )
+            self._proposer.begin(self.tokens, sampling=self._sampling, rule=self._rule, cancelled=self._cancelled)
         return True
 
     def _play(self, started: float) -> list[Piece]:
@@ -131,14 +129,18 @@ class Generation:
         limit, context = self._room(), self._verifier.length
         proposer = self._proposer if limit else None
         self._pieces = []
-        round_ = play_round(
-            self.tokens,
-            verifier=self._verifier,
-            propose=(lambda: proposer.propose(self.tokens, limit)) if proposer else None,
-            sampling=self._sampling,
-            rule=self._rule,
-            keep=self._keep,
-        )
+        try:
+            round_ = play_round(
+                self.tokens,
+                verifier=self._verifier,
+                propose=(lambda: proposer.propose(self.tokens, limit)) if proposer else None,
+                sampling=self._sampling,
+                rule=self._rule,
+                keep=self._keep,
+            )
+        except BaseException:
+            self._forget_round()
+            raise
         self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
         self._size += round_.kept
         observed = time.perf_counter()
@@ -165,6 +167,13 @@ class Generation:
         if self.counters.ttft_s is None:
             self.counters.ttft_s = now - started
         return self._show(self._pieces)
+
+    def _forget_round(self) -> None:
+        """The round was broken off, perhaps after its tokens had become text: read the committed ones again."""
+        self._finish = None
+        self._text = TextStream(self._limits.stops)
+        for token in self.tokens[self._prompt_size :].tolist():
+            self._text.push(self._vocab.piece(token), drafted=False)
 
     def _room(self) -> int:
         """Most draft tokens the next round may hold: the controller's choice within what fits and what is wanted."""

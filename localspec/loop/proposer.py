@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from localspec.core.draft import EMPTY, Draft, Ids, Verdict
+from localspec.core.draft import EMPTY, ROOT, Draft, Ids, Verdict
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Drafter
@@ -80,8 +80,13 @@ class Proposer:
     def _checked(self, draft: Draft, limit: int) -> Draft:
         if not len(draft):
             return EMPTY
-        if len(draft) > limit:
-            raise DrafterError(f"{len(draft)} tokens were proposed where {limit} were asked for")
+        count, laws = len(draft), draft.laws
+        if count > limit:
+            raise DrafterError(f"{count} tokens were proposed where {limit} were asked for")
+        if len(draft.parents) != count or (laws is not None and len(laws) != count):
+            raise DrafterError(f"a draft of {count} tokens does not give one parent and one law for each")
+        if not draft.is_chain and ((draft.parents < ROOT) | (draft.parents >= np.arange(count))).any():
+            raise DrafterError("a draft names a parent that does not stand before its child")
         low, high = int(np.min(draft.tokens)), int(np.max(draft.tokens))
         if low < 0 or high >= self._vocab.size:
             raise DrafterError(f"token {high if low >= 0 else low} is outside the vocabulary of {self._vocab.size}")

@@ -180,4 +180,6 @@ def test_exact_ties_go_to_the_lowest_id(toy: Setting, monkeypatch: pytest.Monkey
     """B40: drafting the other winner of a tie changes nothing."""
     monkeypatch.setattr(ToyModel, "row", lambda self, before, last: np.zeros(self.size, dtype=np.float32))
     drafter = Scripted(lambda tokens, limit: following([*tokens, *[5] * limit])(tokens, limit))
-    assert toy.answer(TOY_PROMPT, drafter=drafter, sampling=GREEDY, limits=Limits(5, ignore_end=True)).tokens == (0,) * 5
+    assert (
+        toy.answer(TOY_PROMPT, drafter=drafter, sampling=GREEDY, limits=Limits(5, ignore_end=True)).tokens == (0,) * 5
+    )

@@ -1,0 +1,104 @@
+"""A drafter can only cost time: whatever it does wrong, the text is that of plain decoding and one warning says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from localspec.core.draft import EMPTY, Draft, Ids
+from localspec.core.law import Law
+from localspec.engine.toy import ToyContext, ToyModel
+from localspec.errors import DrafterError
+from tests.loop.answers import Setting
+from tests.loop.scripted import Failing, Scripted, following
+
+PROMPT = [3, 1, 4, 1, 5]
+
+
+@pytest.mark.parametrize("stage", ["begin", "propose", "observe"])
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("error", [DrafterError("its model is gone"), ValueError("oops"), MemoryError()], ids=str)
+def test_a_drafter_that_raises_is_switched_off_and_told_once(
+    toy: Setting, stage: str, at: int, error: Exception
+) -> None:
+    """B70."""
+    plain = toy.answer(PROMPT).tokens
+    drafter = Failing(following([*PROMPT, *plain]), stage=stage, at=at, error=error)
+    answer = toy.answer(PROMPT, drafter=drafter)
+    assert answer.tokens == plain
+    if stage == "begin" and at == 3:
+        assert toy.warnings == []
+        return
+    assert len(toy.warnings) == 1
+    assert "failing" in toy.warnings[0]
+    assert str(error) in toy.warnings[0]
+    assert answer.stats.drafter == "none"
+
+
+def ids(*tokens: int) -> Ids:
+    return np.array(tokens, dtype=np.int32)
+
+
+WRONG: dict[str, Callable[[Ids, int], Draft]] = {
+    "longer than asked": lambda tokens, limit: Draft.chain([1] * (limit + 1)),
+    "an id beyond the vocabulary": lambda tokens, limit: Draft.chain([1, 27]),
+    "a negative id": lambda tokens, limit: Draft.chain([1, -1]),
+    "a parent after its child": lambda tokens, limit: Draft(ids(1, 2, 3), ids(-1, 2, 0)),
+    "its own parent": lambda tokens, limit: Draft(ids(1, 2), ids(-1, 1)),
+    "a parent below the root": lambda tokens, limit: Draft(ids(1, 2), ids(-1, -2)),
+    "fewer parents than tokens": lambda tokens, limit: Draft(ids(1, 2), ids(-1)),
+    "fewer laws than tokens": lambda tokens, limit: Draft.chain([1, 2], [Law.one_hot(1)]),
+    "no draft at all": lambda tokens, limit: None,  # type: ignore[arg-type, return-value]
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_malformed_draft_changes_nothing(toy: Setting, name: str) -> None:
+    """B70, B34: found out before the verifier sees it."""
+    plain = toy.answer(PROMPT).tokens
+    answer = toy.answer(PROMPT, drafter=Scripted(WRONG[name]))
+    assert answer.tokens == plain
+    assert len(toy.warnings) == 1
+
+
+def test_a_drafter_that_failed_stays_off(toy: Setting) -> None:
+    """B70: one warning per drafter, not one per round or per answer."""
+    drafter = Failing(following([]), stage="propose", at=2, error=DrafterError("no"))
+    toy.answer(PROMPT, drafter=drafter)
+    assert drafter.calls == 1
+    assert len(toy.warnings) == 1
+
+
+def test_a_drafter_is_told_every_verdict(toy: Setting) -> None:
+    plain = toy.answer(PROMPT).tokens
+    drafter = Scripted(following([*PROMPT, *plain]))
+    stats = toy.answer(PROMPT, drafter=drafter).stats
+    verdicts = [verdict for verdict in drafter.verdicts if verdict is not None]
+    assert len(verdicts) == drafter.calls
+    assert sum(len(verdict.path) for verdict in verdicts) == stats.accepted
+
+
+def test_a_drafter_is_not_asked_when_nothing_fits(toy: Setting) -> None:
+    """A limit of 0 is never handed on."""
+    drafter = Scripted(lambda tokens, limit: EMPTY)
+    toy.answer(PROMPT, drafter=drafter)
+    assert min(drafter.limits) >= 1
+
+
+def test_the_drafter_never_sees_another_text_than_the_committed_one() -> None:
+    """Each `propose` gets the prompt and everything emitted so far, pending token included."""
+    model = ToyModel(seed=1, end_bias=-30.0)
+    setting = Setting(ToyContext(model), model.vocab)
+    seen: list[list[int]] = []
+
+    def propose(tokens: Ids, limit: int) -> Draft:
+        seen.append(tokens.tolist())
+        return Draft.chain([1])
+
+    answer = setting.answer(PROMPT, drafter=Scripted(propose), N=1)
+    whole = [*PROMPT, *answer.tokens]
+    assert seen[0] == PROMPT
+    assert all(text == whole[: len(text)] for text in seen)
+    assert [len(text) for text in seen] == sorted(len(text) for text in seen)
