@@ -153,12 +153,12 @@ def show(ref: str, registry: Registry) -> list[Details]:
 
 
 def remove(ref: str, registry: Registry) -> Removed:
-    """Delete the fetched and partial files of a model, or of the models of a pair that no other pair here uses.
+    """Delete the fetched and partial files of a model, or of a pair; its draft stays if another pair here needs it.
 
     A file that the user put somewhere is never touched.
     """
     names = _expand(ref, registry)
-    kept = tuple(name for name in names if name != ref and _is_used(name, ref, registry))
+    kept = tuple(name for name in names[1:] if _is_needed(name, names[0], registry))
     paths = [path for name in names if name not in kept for path in _fetched(name, registry)]
     if not paths and not kept:
         raise UsageError(f"Nothing of {ref} is on this machine.", hint="`localspec models list` shows what is.")
@@ -232,12 +232,11 @@ def _details(ref: str, registry: Registry) -> Details:
     )
 
 
-def _is_used(name: str, pair: str, registry: Registry) -> bool:
-    """True when another pair whose verifier is here needs the model."""
-    others = (
-        other for other in registry.pairs.values() if other.name != pair and name in (other.verifier, other.draft)
-    )
-    return any(fetch.present(fetch.look_up(other.verifier, registry)) for other in others)
+def _is_needed(draft: str, verifier: str, registry: Registry) -> bool:
+    """True when a pair with another verifier, which is here, uses the draft too."""
+    others = [pair for pair in registry.pairs.values() if pair.verifier != verifier]
+    verifiers = {pair.verifier for pair in others if draft in (pair.verifier, pair.draft)}
+    return any(fetch.present(fetch.look_up(name, registry)) for name in verifiers)
 
 
 def _fetched(ref: str, registry: Registry) -> list[Path]:
