@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from localspec.core.law import mass
-
 Logits = npt.NDArray[np.floating]
 Chosen = npt.NDArray[np.intp]
 
@@ -36,7 +34,9 @@ def nucleus(
 
     Ids whose logit is below `floor` may be missing: a later filter takes them away.
     """
-    whole = mass(np.exp(logits - top))
+    # One after the other, in the row's own type: over a whole row in float32 the rounding of llama.cpp's sum is worth
+    # several ids at the edge, and they should be the same ids.
+    whole = np.exp(logits - top).cumsum().item(-1)
     enough = len(logits) if floor is None else int(np.count_nonzero(logits >= floor))
     count = FIRST_LOOK
     while True:
@@ -50,7 +50,7 @@ def nucleus(
 def reach(weights: Logits, *, whole: float, share: float) -> int:
     """How many of the descending weights reach `share` of the `whole`; more than there are when all do not.
 
-    Sums run in the row's own type, one after the other, as llama.cpp's do.
+    Sums run one after the other in the row's own type, as llama.cpp's do.
     """
     probs = weights / weights.dtype.type(whole)
     return int(probs.cumsum().searchsorted(probs.dtype.type(share))) + 1

@@ -47,10 +47,11 @@ def shapes(size: int) -> dict[str, npt.NDArray[np.float64]]:
 def test_pruning_is_exact(size: int, name: str) -> None:
     for dtype in (np.float32, np.float64):
         weights = shapes(size)[name].astype(dtype)
-        for position in range(12):
+        for position in range(8):
             noise = Noise.at(1, position)
+            expected = brute(weights, noise, 8)
             for count in (1, 3, 8):
-                assert places(Law.of(weights), noise, count) == brute(weights, noise, count)
+                assert places(Law.of(weights), noise, count) == expected[:count]
 
 
 @pytest.mark.parametrize("name", shapes(2))
