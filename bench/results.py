@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from localspec.cli.bench_formats import machine_line
 from localspec.services import bench_facts
 from localspec.version import __version__
 
@@ -39,8 +40,7 @@ def save(name: str, document: dict[str, Any], text: str, *, folder: Path = FOLDE
     stem = f"{document['date'][:10]}-{name}"
     (folder / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     page = folder / f"{stem}.md"
-    machine = ", ".join(f"{key} {value}" for key, value in document["machine"].items())
-    head = f"# {name}\n\n`{document['command']}`\n\n{document['date']}, {document['llama_cpp']}; {machine}\n\n"
+    head = f"# {name}\n\n`{document['command']}`\n\n{document['date']}, {machine_line(document)}\n\n"
     page.write_text(f"{head}{text.strip()}\n", encoding="utf-8")
     return page
 

@@ -43,7 +43,7 @@ def remarks(row: Row) -> list[str]:
     if row["loop_share"] is not None and row["loop_share"] >= LOOPING:
         said.append(f"repeats itself ({percent(row['loop_share'])})")
     if row["fallen_back"]:
-        said.append(f"drafter failed in {row['fallen_back']} runs")
+        said.append(f"drafter failed in {counted(row['fallen_back'], 'run')}")
     return said
 
 
@@ -69,9 +69,14 @@ def headline(document: dict[str, Any]) -> str:
     protocol = document["protocol"]
     draft = f" + {document['draft']}" if document["draft"] else ""
     return (
-        f"{document['verifier']}{draft}: {protocol['prompts']} prompts, {protocol['repeats']} repeats, "
-        f"temperature {protocol['temperature']:g}"
+        f"{document['verifier']}{draft}: {counted(protocol['prompts'], 'prompt')}, "
+        f"{counted(protocol['repeats'], 'repeat')}, temperature {protocol['temperature']:g}"
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """1 prompt, 7 prompts."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def cost_line(document: dict[str, Any]) -> str:
@@ -147,8 +152,16 @@ def markdown(document: dict[str, Any]) -> str:
         name, speed, speed_range, gain, gain_range, *rest = cells(row)
         ranged = [f"{speed} ({speed_range})", f"{gain} ({gain_range})"]
         lines.append(f"| {' | '.join([name, row['category'], *ranged, *rest, '; '.join(remarks(row))])} |")
-    machine = ", ".join(f"{key} {value}" for key, value in document["machine"].items() if isinstance(value, str | int))
-    return "\n".join([*lines, "", f"{cost_line(document)}.", "", f"{machine}; {document['llama_cpp']}.", ""])
+    return "\n".join([*lines, "", f"{cost_line(document)}.", "", f"{machine_line(document)}.", ""])
+
+
+def machine_line(document: dict[str, Any]) -> str:
+    """Linux-6.1, AMD EPYC, 2 cores, 25.1 GB, Python 3.11.7, llama-cpp-python 0.3.36."""
+    machine = document["machine"]
+    parts = [machine["os"], machine["cpu"]]
+    parts += [counted(machine["physical_cores"], "core")] if machine["physical_cores"] else []
+    parts += [f"{machine['memory_gb']} GB"] if machine["memory_gb"] else []
+    return ", ".join([*parts, f"Python {machine['python']}", document["llama_cpp"]])
 
 
 def csv_text(document: dict[str, Any]) -> str:

@@ -76,7 +76,7 @@ def save_plot(document: dict[str, Any], path: Path) -> None:
     left, right = figure.subplots(1, 2)
     draw_speedups(left, contestants(document))
     draw_cost(right, document["cost_curve"])
-    figure.suptitle(f"{document['verifier']} · {document['machine'].get('cpu', '')}", fontsize=10)
+    figure.suptitle(f"{document['verifier']} · {document['machine']['cpu']}", fontsize=10)
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

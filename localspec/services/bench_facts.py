@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 from importlib.metadata import version
 from typing import Any
 
+from localspec.catalog.machine import describe
+
 
 def machine() -> dict[str, Any]:
-    """Where it was measured."""
-    return {"os": platform.platform(), "cpu": platform.processor(), "cores": os.cpu_count()}
+    """Where it was measured; memory in GB (10^9 bytes)."""
+    here = describe()
+    return {
+        "os": here.os,
+        "cpu": here.cpu,
+        "physical_cores": here.physical_cores,
+        "logical_cores": here.logical_cores,
+        "memory_gb": None if here.memory_total is None else round(here.memory_total / 1e9, 1),
+        "python": here.python,
+    }
 
 
 def llama_cpp() -> str:
