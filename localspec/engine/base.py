@@ -55,7 +55,13 @@ class Context(Protocol):
     capacity: int
     """Tokens the cache can hold."""
     draft_room: int
-    """Most nodes one `evaluate` can take."""
+    """Most nodes of a draft."""
+
+    @property
+    def leaves(self) -> int:
+        """Most leaf paths of a draft; 1 when only chains are possible."""
+        ...
+
     busy_s: float
     """Seconds spent inside llama.cpp so far."""
     evaluated: int
@@ -90,8 +96,16 @@ class Context(Protocol):
         """Evaluate the pending token and the draft below it; the cache is in between states until `commit`."""
         ...
 
+    def grow(self, tokens: Ids, parents: Ids) -> Pass:
+        """Evaluate more nodes of a tree below the last token of the cache, one layer after the other.
+
+        `parents` count through the nodes of all `grow` calls since the last `commit` or `rewind`, -1 is that last
+        token. Row i follows the i-th of the new nodes. For drafting a tree; `commit` then keeps one path of it.
+        """
+        ...
+
     def commit(self, path: Sequence[int]) -> None:
-        """Keep the pending token and these accepted nodes, forget the rest of the last `evaluate`."""
+        """Keep the pending token and these accepted nodes, forget the rest of what was evaluated."""
         ...
 
     def rewind(self, length: int) -> None:

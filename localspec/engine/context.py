@@ -91,7 +91,9 @@ class LlamaContext:
         self._last_pass = 0
         self._open = False
         self._draft = EMPTY
-        self._leaves: list[int] = []
+        self._grown = False
+        self._sequences: list[int] = []  # of each node of an open tree: one that holds the path down to it
+        self._lent = 0
         self._ticket = 0
         self._rows_at: int | None = None
         self._rows: npt.NDArray[np.float32] | None = None
@@ -222,13 +224,12 @@ class LlamaContext:
             raise DecodeError(f"a draft with {leaves} leaves, the context has sequences for {self.leaves}")
         if len(draft):
             self.memory.before(self._length)
-        self._open, self._draft = True, draft
+        self._open, self._grown, self._draft = True, False, draft
         tokens = np.empty(count, dtype=np.int32)
         tokens[0] = pending
         tokens[1:] = draft.tokens
         self._pending = pending
         if draft.is_chain:
-            self._leaves = []
             batch = self._batch.fill(tokens, self._length, wanted=slice(None))
         else:
             batch = self._spread(tokens, draft)
@@ -240,39 +241,79 @@ class LlamaContext:
 
     def _spread(self, tokens: Ids, draft: Draft) -> Any:
         """Give every leaf path a sequence that shares the committed prefix."""
-        self._leaves = [node for node in range(len(draft)) if node not in draft.children]
+        leaves = [node for node in range(len(draft)) if node not in draft.children]
         below: list[list[int]] = [[] for _ in range(len(draft))]
-        for sequence, leaf in enumerate(self._leaves, start=1):
+        for sequence, leaf in enumerate(leaves, start=1):
             lib.llama_memory_seq_cp(self._memory_handle, 0, sequence, -1, -1)
             for node in draft.path(leaf):
                 below[node].append(sequence)
+        self._lent, self._sequences = len(leaves), [ids[0] for ids in below]
         positions = np.empty(len(tokens), dtype=np.int32)
         positions[0] = self._length
         positions[1:] = self._length + draft.depths
-        return self._batch.fill_tree(tokens, positions, [[0, *range(1, 1 + len(self._leaves))], *below])
+        return self._batch.fill_tree(tokens, positions, [list(range(1 + len(leaves))), *below])
+
+    def grow(self, tokens: Ids, parents: Ids) -> LlamaPass:
+        """See `engine.base.Context.grow`. Raises `DecodeError`, with the cache put back to the committed text."""
+        assert not self._open or self._grown, "grow inside an evaluate"
+        if not self._open:
+            self._open, self._grown, self._draft, self._sequences, self._lent = True, True, EMPTY, [], 0
+        old = self._draft
+        self._draft = draft = Draft(np.concatenate([old.tokens, tokens]), np.concatenate([old.parents, parents]))
+        new = range(len(old), len(draft))
+        if len(draft) > self.draft_room or self._length + int(draft.depths.max()) > self.capacity:
+            raise ContextFullError(f"a tree of {len(draft)} nodes does not fit: {self._length} are used")
+        for node in new:
+            self._sequences.append(self._sequence_below(int(draft.parents[node]), node))
+        positions = self._length - 1 + draft.depths[len(old) :]
+        batch = self._batch.fill_tree(tokens, positions, [[self._sequences[node]] for node in new])
+        code = self._decode(batch)
+        if code:
+            self.rewind(self._length)
+        self._check(code)
+        return LlamaPass(self, self._ticket, len(tokens))
+
+    def _sequence_below(self, parent: int, node: int) -> int:
+        """The sequence of a grown node: an only child goes on in its parent's, a sibling gets a copy of the path."""
+        eldest = parent >= 0 and self._draft.children[parent][0] == node
+        if eldest:
+            return self._sequences[parent]
+        if self._lent == self.leaves:
+            raise DecodeError(f"a draft with more than {self.leaves} leaves, the context has no more sequences")
+        self._lent += 1
+        source = self._sequences[parent] if parent >= 0 else 0
+        end = self._length + (int(self._draft.depths[parent]) if parent >= 0 else 0)
+        lib.llama_memory_seq_cp(self._memory_handle, source, self._lent, -1, end)
+        return self._lent
 
     def commit(self, path: Sequence[int]) -> None:
         """See `engine.base.Context.commit`."""
         assert self._open, "commit without an evaluate"
-        kept = self._draft.tokens[list(path)]
-        evaluated = 1 + len(self._draft)
-        start, self._open = self._length, False
-        self._append(np.array([self._pending], dtype=np.int32))
-        self._append(kept)
-        if self._leaves:
-            self._gather(path, start)
+        start, evaluated = self._length, self._evaluated
+        if not self._grown:
+            self._append(np.array([self._pending], dtype=np.int32))
+        self._append(self._draft.tokens[list(path)])
+        self._open = False
+        if self._lent:
+            self._gather(path, first=self._length - len(path))
         elif self._length < start + evaluated:
             self._fall_back_to(self._length, reached=start + evaluated)
 
-    def _gather(self, path: Sequence[int], start: int) -> None:
-        """Make the accepted nodes part of sequence 0 and forget the leaf sequences."""
-        memory, accepted = self._memory_handle, set(path)
+    @property
+    def _evaluated(self) -> int:
+        """Tokens in the open transaction."""
+        return len(self._draft) + (not self._grown)
+
+    def _gather(self, path: Sequence[int], *, first: int) -> None:
+        """Make the accepted nodes, from position `first` on, part of sequence 0 and forget the other sequences."""
         if path:
-            leaf = next(s for s, leaf in enumerate(self._leaves, start=1) if accepted <= set(self._draft.path(leaf)))
-            lib.llama_memory_seq_cp(memory, leaf, 0, start + 1, self._length)
-        for sequence in range(1, 1 + len(self._leaves)):
-            lib.llama_memory_seq_rm(memory, sequence, -1, -1)
-        self._leaves = []
+            lib.llama_memory_seq_cp(self._memory_handle, self._sequences[path[-1]], 0, first, self._length)
+        self._return_sequences()
+
+    def _return_sequences(self) -> None:
+        for sequence in range(1, 1 + self._lent):
+            lib.llama_memory_seq_rm(self._memory_handle, sequence, -1, -1)
+        self._lent, self._grown = 0, False
 
     def rewind(self, length: int) -> None:
         """See `engine.base.Context.rewind`."""
@@ -287,10 +328,9 @@ class LlamaContext:
 
     def _retreat(self, length: int) -> None:
         """Forget from `length` on, or from earlier when the memory cannot do better; closes an open transaction."""
-        reached = self._length + (1 + len(self._draft) if self._open else 0)
-        for sequence in range(1, 1 + len(self._leaves)):
-            lib.llama_memory_seq_rm(self._memory_handle, sequence, -1, -1)
-        self._leaves, self._open = [], False
+        reached = self._length + (self._evaluated if self._open else 0)
+        self._return_sequences()
+        self._open = False
         self._length = self._forget(length, reached) if length < reached else length
 
     def _fall_back_to(self, length: int, *, reached: int) -> None:

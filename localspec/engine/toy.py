@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from localspec.core.draft import Draft, Ids
+from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine.base import Cancelled, Progress, Row
 from localspec.errors import ContextFullError, DecodeError
 
@@ -86,15 +86,16 @@ class ToyPass:
 class ToyContext:
     """`engine.base.Context` over a toy model."""
 
-    def __init__(self, model: ToyModel, *, capacity: int = 512, draft_room: int = 32) -> None:
+    def __init__(self, model: ToyModel, *, capacity: int = 512, draft_room: int = 32, leaves: int = 32) -> None:
         self.model = model
         self.vocab_size = model.size
         self.capacity = capacity
         self.draft_room = draft_room
+        self.leaves = leaves
         self.busy_s = 0.0
         self.evaluated = 0
         self._tokens: list[int] = []
-        self._open: tuple[int, Draft] | None = None
+        self._open: tuple[list[int], Draft] | None = None
         self._ticket = 0
 
     @property
@@ -136,17 +137,29 @@ class ToyContext:
             raise ContextFullError(f"a draft of {count - 1} does not fit: {self.length} of {self.capacity} are used")
         if not all(0 <= token < self.vocab_size for token in [pending, *draft.tokens.tolist()]):
             raise DecodeError("a token is outside the vocabulary")
-        self._open = (pending, draft)
+        self._open = ([pending], draft)
         self.evaluated += count
         root = [*self._tokens, pending]
         paths = [root + draft.tokens[list(draft.path(node))].tolist() for node in range(len(draft))]
         return self._pass([self._row(path) for path in [root, *paths]])
 
+    def grow(self, tokens: Ids, parents: Ids) -> ToyPass:
+        roots, draft = self._open or ([], EMPTY)
+        assert not roots, "grow inside an evaluate"
+        old = len(draft)
+        draft = Draft(np.concatenate([draft.tokens, tokens]), np.concatenate([draft.parents, parents]))
+        if len(draft) > self.draft_room or self.length + int(draft.depths.max()) > self.capacity:
+            raise ContextFullError(f"a tree of {len(draft)} nodes does not fit: {self.length} are used")
+        self._open = ([], draft)
+        self.evaluated += len(tokens)
+        paths = [self._tokens + draft.tokens[list(draft.path(node))].tolist() for node in range(old, len(draft))]
+        return self._pass([self._row(path) for path in paths])
+
     def commit(self, path: Sequence[int]) -> None:
         assert self._open is not None, "commit without an evaluate"
-        pending, draft = self._open
+        roots, draft = self._open
         self._open = None
-        self._tokens += [pending, *draft.tokens[list(path)].tolist()]
+        self._tokens += [*roots, *draft.tokens[list(path)].tolist()]
 
     def rewind(self, length: int) -> None:
         if length > self.length:
