@@ -53,6 +53,7 @@ class Hub:
 
     cuts     bytes after which the connection breaks
     slow     set: the first half of a file is sent, the rest only after the event
+    cdn      another hub that serves the bytes: this one answers with a redirect, as the real one does
     """
 
     url: str
@@ -62,10 +63,14 @@ class Hub:
     ignored_ranges: int = 0
     statuses: list[int] = field(default_factory=list)
     slow: threading.Event | None = None
+    cdn: Hub | None = None
 
     def gets(self) -> list[Request]:
         """The requests that asked for bytes of files."""
-        return [request for request in self.log if request.method == "GET" and "/resolve/" in request.path]
+        kinds = ("/resolve/", "/cdn/")
+        return [
+            request for request in self.log if request.method == "GET" and any(kind in request.path for kind in kinds)
+        ]
 
     def sent(self) -> int:
         """Bytes of files that went out."""
@@ -120,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             if repo := self._readable(found[1], found[2]):
                 self._file(repo, found[3], len(self.hub.log) - 1)
+        elif found := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
+            self._file(self.hub.repos[found[1]], found[2], len(self.hub.log) - 1)
         else:
             self._fail(404, "")
 
@@ -156,6 +163,10 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Repo-Commit": repo.commit,
             "Accept-Ranges": "bytes",
         }
+        if self.hub.cdn is not None:
+            name = next(name for name, known in self.hub.repos.items() if known is repo)
+            self._send(302, b"", headers | {"Location": f"{self.hub.cdn.url}/cdn/{name}/{path}"})
+            return
         if self.command == "HEAD":
             self._send(200, data, headers)
             return

@@ -171,6 +171,21 @@ def test_ctrl_c_keeps_what_has_arrived_B71(served: Hub, tiny: bytes, clean: Path
     assert rest[0].stat().st_size >= len(tiny) // 2
 
 
+def test_bytes_from_elsewhere_go_on_as_well_and_never_see_the_token_B71(
+    served: Hub, listener: Listener, tiny: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real hub answers with a redirect to where the bytes are, another host."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with running() as cdn:
+        cdn.repos, served.cdn = served.repos, cdn
+        cdn.cuts = [len(tiny) // 2]
+        assert resolve(REF, NOTHING, listener).path.read_bytes() == tiny
+        assert {request.authorization for request in cdn.log} == {None}
+        assert {request.authorization for request in served.log} == {"Bearer hf_secret"}
+        assert cdn.sent() <= len(tiny) + 65536
+        assert served.sent() == 0
+
+
 # --- sizes and hashes ---
 
 
