@@ -1,9 +1,9 @@
-"""The controller behind `--N auto`: how far to draft, from what passes, drafts and acceptance cost and bring here.
+"""The controller behind `--N auto`: how far to draft, by what passes and drafts cost and bring here and now.
 
-It draws on finished rounds and, within a round, on the confidences of the tokens before: all known before the token in
-question is drawn. So the length of a draft is a stopping time, the tokens in it are drawn from the laws they report,
-and each of them is judged: the rule's output law does not depend on what is decided here, nor on the times it came from.
-Never does it drop a token that was drawn. Knows no clock, no model and no text; times come in with the reports.
+Exactness. What is decided draws on finished rounds and, within a round, on confidences: what was known before the
+token in question was drawn, and about tokens that stay in the draft. So the length of a draft is a stopping time:
+every token in it was drawn from the law it reports, every one is judged, and no drawn token is dropped for its value.
+The output's law is the rule's, whatever is decided here and whatever the clock said. Knows no clock, model or text.
 """
 
 from __future__ import annotations
@@ -11,28 +11,35 @@ from __future__ import annotations
 from typing import Protocol
 
 from localspec.planner.acceptance import Acceptance
+from localspec.planner.attempts import Attempts
 from localspec.planner.costs import Estimate, PassCosts
 from localspec.planner.profile import Profile
 
+# All costs are in plain passes: seconds / t(1).
 LENGTHS = (1, 2, 3, 5, 7, 11, 15)  # few, so that a backend can reuse its graphs; n = N + 1 lies on usual tiles
-PURSE = 5.0  # plain passes that may be spent on finding out, at the start
-FULL = 8.0  # the most that can be saved up
+LEAPS = (1, 3, 7)  # longest drafts while nothing wider than this was measured
+PURSE = 5.0  # what may be spent on finding out at the start
 RESERVE = 1.5  # what first curiosity leaves for later looks
+FULL = 8.0  # the most that can be saved up
 ALLOWANCE = 0.01  # share of the time that may be spent on finding out
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
-LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
-FREE = 0.01  # a draft that costs less than this share of a plain pass is always asked for
-HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice, in plain passes
-HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
 CHANCE = 0.7  # acceptance that a look hopes for
-PLAIN_EVERY = 64  # rounds after which t(1) is measured again while drafting hardly pays
 CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
+DOUBT = 2.0  # what a record of one attempt may hide, in tokens
+LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
+FREE = 0.01  # a draft that costs less is always asked for
+HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
+HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
+BEHIND = 4  # tokens that a drafter may have missed without its next draft being slower
 HORIZON = 100  # tokens over which a drafter that was left behind has to earn what catching up costs
+PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds while drafting gains less than this
 SWITCH = 1.02  # another length must be better by this
+PACE = 0.03  # least weight of a round in the mean speed
+SICK_TESTS, SICK_RATE, SICK_DRAFT = 64, 0.05, 0.9
 
 
 class Report(Protocol):
-    """What is read of a finished round; see `loop.control.RoundReport`."""
+    """What is read of a finished round; `loop.control.RoundReport` says what the fields mean."""
 
     @property
     def drafted(self) -> int: ...
@@ -51,10 +58,10 @@ class Report(Protocol):
 
 
 class AutoLength:
-    """Chooses the length of every draft so that tokens per second are as high as they can be, plain decoding included.
+    """Chooses the length of every draft for the most tokens per second; plain decoding is a choice.
 
-    All costs are in plain passes, t(n) / t(1). What is done against the estimates, to find out, is paid from a purse
-    that bounds what curiosity can cost: `PURSE` passes and `ALLOWANCE` of the time.
+    What is done against the estimates, in order to find out, is paid from a purse, which bounds what curiosity can
+    cost: `PURSE` plain passes and `ALLOWANCE` of the time. It may be used for many answers of one pair.
     """
 
     def __init__(self, profile: Profile | None = None, *, longest: int = 15) -> None:
@@ -65,36 +72,31 @@ class AutoLength:
             self._step.know(profile.draft_s)
         self._catch_up = Estimate()
         self._acceptance = Acceptance(longest, profile.acceptance if profile else ())
+        self._attempts = Attempts(longest + 1)
         self._purse = PURSE
-        self._speaks = False
-        self._length = 0
-        self._choice = 0
-        self._looking = False
-        self._asked = 0
-        self._joint = 1.0
-        self._idle = 0
+        self._speaks = False  # the drafter says how sure it is
+        self._limit = 0  # of the round under way
+        self._looking = False  # the round under way goes against the estimates
+        self._asked = 0  # draft steps of the round under way
+        self._joint = 1.0  # probability that its draft is accepted so far
+        self._length = 0  # of the last attempt
+        self._idle = 0  # rounds without a draft
         self._gap = FIRST_GAP
-        self._missed = 0
-        self._unmeasured = 0
-        self._attempts = 0.0
-        self._rows_used = [0.0] * (longest + 2)
-        self._steps_used = 0.0
-        self._emitted = 0.0
-        self._tokens = self._spent = 1.0
-        self._rounds = 0
+        self._missed = 0  # tokens emitted since the drafter was asked last
         self._context = 0
+        self._since_plain = 0
+        self._rounds = 0
+        self._tokens = self._spent = 1.0  # of a mean round
         self._warned: set[str] = set()
         self._warnings: list[str] = []
 
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
-        self._asked, self._joint, self._looking = 0, 1.0, False
-        if room <= 0 or self._passes.count(1) < 2:
-            self._choice = 0
-        else:
+        self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
+        if room > 0 and self._passes.count(1) >= 2:
             reach = min(room, self._longest, self._frontier())
-            self._choice = self._attempt(reach) if self._speaks else self._best(reach)
-        return self._choice
+            self._limit = self._attempt(reach) if self._speaks else self._best(reach)
+        return self._limit
 
     def pays(self, depth: int, confidence: float) -> bool:
         """Does one more token at `depth` pay if it is right with probability `confidence`?"""
@@ -107,40 +109,119 @@ class AutoLength:
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
         rows, emitted = report.drafted + 1, report.accepted + 1
-        self._passes.observe(rows, report.verify_s)
-        self._acceptance.observe(report.accepted, report.tested > report.accepted, report.confidences)
-        steps = max(report.drafted, self._asked, 1) if self._choice else 0
+        steps = max(report.drafted, self._asked, 1) if self._limit else 0
         if report.context != self._context:
             self._missed = 0  # another answer: the drafter has read its prompt
         self._context = report.context + emitted
-        spent = self._rows_cost(rows) + report.draft_s / self._passes.plain
+        self._passes.observe(rows, report.verify_s)
+        self._acceptance.observe(report.accepted, report.tested > report.accepted, report.confidences)
+        spent = self._passes.cost(rows) + report.draft_s / self._passes.plain
+        self._account(emitted, spent)
+        self._since_plain = 0 if rows == 1 else self._since_plain + 1
         if steps:
             self._learn_draft(report.draft_s, steps)
-        gained = emitted - spent
-        self._purse = min(FULL, self._purse + ALLOWANCE * spent + gained)
-        self._rounds += 1
-        weight = max(0.03, 1.0 / (self._rounds + 3))
-        self._tokens += weight * (emitted - self._tokens)
-        self._spent += weight * (spent - self._spent)
-        self._unmeasured = 0 if rows == 1 else self._unmeasured + 1
-        if steps:
-            self._record(rows, steps, emitted)
-            self._length = self._choice
+            self._attempts.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
             if self._looking:
-                self._gap = 1 if gained > 0.0 else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
-            self._idle = self._missed = 0
+                self._gap = 1 if emitted > spent else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
+            self._length, self._idle, self._missed = self._limit, 0, 0
         else:
             self._idle += 1
             self._missed += emitted
+        self._limit = 0
+        self._diagnose()
 
     def explain(self) -> str:
         """One line: what is chosen now and why."""
-        return ""
+        if not self._rounds:
+            return "N=auto, nothing measured yet"
+        rate, draft = self._acceptance.mean, self._draft
+        if self._idle or not self._length:
+            price = self._passes.expected[2] - 1.0 + draft
+            return f"N=0: a draft token costs {price:.2f} plain passes and is accepted {rate:.0%} of the time"
+        cost = self._passes.expected[self._length + 1]
+        return (
+            f"N<={self._length}: {rate:.0%} of tested draft tokens are accepted, {self._length + 1} rows cost "
+            f"{cost:.2f} plain passes, a draft token {draft:.2f}: {self._tokens / self._spent:.2f}x plain"
+        )
 
     def warnings(self) -> list[str]:
         """Lines about a pair that cannot work well, each given out once."""
         said, self._warnings = self._warnings, []
         return said
+
+    # How far: a drafter that does not say how sure it is.
+
+    def _best(self, reach: int) -> int:
+        """The length that the estimates favour, or one that is worth finding out about."""
+        sure, sure_rate = self._peak(self._passes.expected, reach)
+        if sure and sure_rate < THIN and self._since_plain > PLAIN_EVERY:
+            return 0
+        if HORIZON * (sure_rate - 1.0) < self._missed * self._lag:
+            sure = 0
+        hoped, hoped_rate = self._peak(self._passes.hoped, reach, CURIOSITY / self._acceptance.tested)
+        if hoped_rate > 1.05 * sure_rate and self._affords(hoped, leaving=0.0 if sure else RESERVE):
+            self._looking = not sure
+            return hoped
+        return sure or self._look(reach)
+
+    def _peak(self, curve: list[float], reach: int, bonus: float = 0.0) -> tuple[int, float]:
+        """The best length and its tokens per plain pass; (0, 1.0) when none beats plain decoding."""
+        best, best_rate = 0, 1.0
+        tokens = passed = 1.0
+        depth, draft = 0, self._draft
+        for length in LENGTHS:
+            if length > reach:
+                break
+            while depth < length:
+                depth += 1
+                passed *= min(1.0, self._acceptance.at(depth) + bonus)
+                tokens += passed
+            rate = tokens / (curve[length + 1] + length * draft)
+            if rate > best_rate * (SWITCH if best and length != self._length else 1.0):
+                best, best_rate = length, rate
+        return best, best_rate
+
+    def _look(self, reach: int) -> int:
+        """A draft although it does not pay, when its time has come and the purse can bear it."""
+        if self._idle < self._gap:
+            return 0
+        curve, draft = self._passes.hoped, self._draft
+        rates = {n: sum(CHANCE**i for i in range(n + 1)) / (curve[n + 1] + n * draft) for n in (1, 2, 3) if n <= reach}
+        length = max(rates, key=rates.__getitem__)
+        self._looking = self._affords(length)
+        return length if self._looking else 0
+
+    # How far: a drafter that says how sure it is of each token.
+
+    def _attempt(self, reach: int) -> int:
+        """The limit; `pays` decides how far a draft really goes."""
+        if self._draft <= FREE:
+            return reach
+        # Steps cost: as long as pays on average, by what the drafter claims of all tokens, not of those it drafts.
+        length = self._peak(self._passes.hoped, reach, self._acceptance.claimed - self._acceptance.mean)[0] or 1
+        advantage = self._attempts.advantage(self._passes.hoped, self._draft)
+        if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
+            return length
+        price = self._draft - advantage + self._missed * self._lag
+        curious = advantage + DOUBT / (1.0 + self._attempts.weight) ** 0.5 > 0.0 and self._purse > price + RESERVE
+        self._looking = self._idle >= self._gap and self._purse > price
+        return length if curious or self._looking else 0
+
+    def _bar(self, depth: int) -> float:
+        """The probability of being accepted, elders included, from which on a token at `depth` pays."""
+        curve = self._passes.hoped if self._purse > 1.0 else self._passes.expected
+        worth = max(1.0, self._tokens / self._spent)  # tokens that the time of a plain pass brings elsewhere
+        draft, trust = self._draft, self._acceptance.mean
+        left = self._limit - depth  # tokens that may follow; each has to be computed before it is asked about
+        gain = passed = 1.0
+        bar = curve[depth + 1] - curve[depth] + draft * min(1, left)
+        for more in range(1, min(LOOKAHEAD, left + 1)):
+            passed *= trust
+            gain += passed
+            bar = min(bar, (curve[depth + 1 + more] - curve[depth] + draft * min(1 + more, left)) / gain)
+        return worth * bar
+
+    # What it costs.
 
     @property
     def _draft(self) -> float:
@@ -156,48 +237,9 @@ class AutoLength:
     def _frontier(self) -> int:
         """The longest draft that is not a leap beyond what was measured, or one that half the purse can bear."""
         widest = max(1, self._passes.widest)
-        leap = next((length for length in (1, 3, 7) if widest <= length), self._longest)
+        leap = next((length for length in LEAPS if widest <= length), self._longest)
+        leap = min(leap, self._longest)
         return leap if 2.0 * self._price(leap) < self._purse else max(1, widest - 1)
-
-    def _curve(self) -> list[float]:
-        return self._passes.hoped if self._purse > 1.0 else self._passes.expected
-
-    def _rows_cost(self, rows: int) -> float:
-        expected = self._passes.expected
-        return expected[rows] if rows < len(expected) else expected[-1] * rows / len(expected)
-
-    def _learn_draft(self, seconds: float, steps: int) -> None:
-        if self._missed < 4:
-            self._step.observe(seconds / steps)
-        elif self._step.count:
-            self._catch_up.observe(max(0.0, seconds - steps * self._step.value) / self._missed)
-
-    def _best(self, reach: int) -> int:
-        """The length for a drafter that does not say how sure it is."""
-        sure, sure_rate = self._peak(self._passes.expected, reach)
-        if sure and sure_rate < 1.15 and self._unmeasured > PLAIN_EVERY:
-            return 0
-        if self._missed and HORIZON * (sure_rate - 1.0) < self._missed * self._lag:
-            sure = 0
-        hoped, hoped_rate = self._peak(self._passes.hoped, reach, CURIOSITY / self._acceptance.tested)
-        if hoped_rate > 1.05 * max(1.0, sure_rate) and self._affords(hoped, leaving=0.0 if sure else RESERVE):
-            self._looking = not sure
-            return hoped
-        if sure:
-            return sure
-        return self._look(reach)
-
-    def _look(self, reach: int) -> int:
-        """A probe of what does not pay, when its time has come and the purse can bear it."""
-        if self._idle < self._gap:
-            return 0
-        curve, draft = self._passes.hoped, self._draft
-        rates = {n: sum(CHANCE**i for i in range(n + 1)) / (curve[n + 1] + n * draft) for n in (1, 2, 3) if n <= reach}
-        length = max(rates, key=rates.__getitem__)
-        if not self._affords(length):
-            return 0
-        self._looking = True
-        return length
 
     def _affords(self, length: int, *, leaving: float = 0.0) -> bool:
         """Can the purse bear a draft of this length if nothing of it is accepted?"""
@@ -207,63 +249,37 @@ class AutoLength:
         """What a draft of this length may cost if nothing of it is accepted."""
         return self._passes.hoped[length + 1] - 1.0 + length * self._draft + self._missed * self._lag
 
-    def _record(self, rows: int, steps: int, emitted: int) -> None:
-        """Remember what an attempt took and brought; recent ones count more."""
-        fade = 0.75 if self._looking else 0.95
-        self._attempts = fade * self._attempts + 1.0
-        self._rows_used = [fade * used for used in self._rows_used]
-        self._rows_used[min(rows, len(self._rows_used) - 1)] += 1.0
-        self._steps_used = fade * self._steps_used + steps
-        self._emitted = fade * self._emitted + emitted
+    def _learn_draft(self, seconds: float, steps: int) -> None:
+        if self._missed < BEHIND:
+            self._step.observe(seconds / steps)
+        elif self._step.count:
+            self._catch_up.observe(max(0.0, seconds - steps * self._step.value) / self._missed)
 
-    def _advantage(self) -> float:
-        """What an attempt brings over a plain pass, on average, at today's costs."""
-        if not self._attempts:
-            return 0.0
-        curve = self._passes.hoped
-        rows = sum(used * cost for used, cost in zip(self._rows_used, curve, strict=False))
-        return (self._emitted - rows - self._steps_used * self._draft) / self._attempts
+    def _account(self, emitted: int, spent: float) -> None:
+        """Enter a round that emitted tokens and took the time of `spent` plain passes."""
+        self._purse = min(FULL, self._purse + ALLOWANCE * spent + emitted - spent)
+        self._rounds += 1
+        weight = max(PACE, 1.0 / (self._rounds + 3))
+        self._tokens += weight * (emitted - self._tokens)
+        self._spent += weight * (spent - self._spent)
 
-    def _peak(self, curve: list[float], reach: int, bonus: float = 0.0) -> tuple[int, float]:
-        """The best length and its tokens per plain pass time; (0, 1.0) when none beats plain decoding."""
-        best, best_rate = 0, 1.0
-        tokens, passed, draft, depth = 1.0, 1.0, self._draft, 0
-        for length in LENGTHS:
-            if length > reach:
-                break
-            while depth < length:
-                depth += 1
-                passed *= min(1.0, self._acceptance.at(depth) + bonus)
-                tokens += passed
-            rate = tokens / (curve[length + 1] + length * draft)
-            if rate > best_rate * (1.0 if length == self._length else SWITCH if best else 1.0):
-                best, best_rate = length, rate
-        return best, best_rate
+    def _diagnose(self) -> None:
+        """Notice pairs that cannot work well."""
+        tests, passed = self._acceptance.tests, self._acceptance.passed
+        if tests >= SICK_TESTS and passed < SICK_RATE * tests:
+            self._warn(
+                "acceptance",
+                f"Only {passed} of {tests} draft tokens were accepted: the drafter does not suit this text, or its "
+                "model is of another family than the verifier.",
+            )
+        if self._step.count >= 2 and self._draft > SICK_DRAFT:
+            self._warn(
+                "draft",
+                f"A draft token costs {self._draft:.2f} of a plain verifier pass, so drafting cannot pay: take a "
+                "smaller draft, or see whether it runs on the device of the verifier.",
+            )
 
-    def _attempt(self, reach: int) -> int:
-        """The limit for a drafter that says how sure it is of each token; `pays` decides how far it really goes."""
-        if self._draft <= FREE:
-            return reach
-        reach = self._peak(self._passes.hoped, reach, self._acceptance.claimed - self._acceptance.mean)[0] or 1
-        advantage = self._advantage()
-        if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
-            return reach
-        price = self._draft - advantage + self._missed * self._lag
-        curious = advantage + 2.0 / (1.0 + self._attempts) ** 0.5 > 0.0 and self._purse > price + RESERVE
-        self._looking = self._idle >= self._gap and self._purse > price
-        return reach if curious or self._looking else 0
-
-    def _bar(self, depth: int) -> float:
-        """The probability of being accepted, elders included, from which on a token at `depth` pays."""
-        curve, draft = self._curve(), self._draft
-        worth = max(1.0, self._tokens / self._spent)  # tokens that the time of a plain pass brings elsewhere
-        trust = self._acceptance.mean
-        gain = passed = 1.0
-        base = curve[depth]
-        left = self._choice - depth  # draft tokens that may follow; each has to be paid before it is asked about
-        bar = worth * (curve[depth + 1] - base + draft * min(1, left))
-        for more in range(1, min(LOOKAHEAD, left + 1)):
-            passed *= trust
-            gain += passed
-            bar = min(bar, worth * (curve[depth + 1 + more] - base + draft * min(1 + more, left)) / gain)
-        return bar
+    def _warn(self, kind: str, line: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self._warnings.append(line)

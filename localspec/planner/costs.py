@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+TICK = 1e-9  # a coarse clock may show nothing at all
 FIRST = 3  # up to this many samples the least one counts
 CLIP = 0.25  # a sample further off than this share of the estimate counts as this far off
 MEMORY = 0.04  # least weight of a new sample
@@ -28,15 +29,16 @@ class Estimate:
 
     def know(self, seconds: float) -> None:
         """Start from a value that was measured elsewhere."""
-        self.value, self.count = seconds, FIRST
+        self.value, self.count = max(seconds, TICK), FIRST
 
     def observe(self, seconds: float) -> None:
         """Take in one sample."""
+        seconds = max(seconds, TICK)
         self.count += 1
         if self.count <= FIRST:
             self.value = seconds if self.count == 1 else min(self.value, seconds)
             return
-        ratio = clipped(seconds / self.value) if self.value > 0.0 else 1.0
+        ratio = clipped(seconds / self.value)
         self.value *= 1.0 + max(MEMORY, 1.0 / self.count) * (ratio - 1.0)
 
 
@@ -66,7 +68,7 @@ class PassCosts:
         return max((n for n in range(1, self.longest + 1) if self._shape[n].count), default=0)
 
     def observe(self, n: int, seconds: float) -> None:
-        """One pass over n tokens took this long."""
+        """One pass over n tokens took this long; passes wider than `longest` are not recorded."""
         if n > self.longest:
             return
         shape = self._shape[n]
@@ -80,9 +82,14 @@ class PassCosts:
         """t(1), 0.0 before it was measured."""
         return self._shape[1].value * self._factor
 
+    def cost(self, n: int) -> float:
+        """t(n) / t(1), also for an n beyond the longest."""
+        curve = self.expected
+        return curve[n] if n <= self.longest else curve[-1] * n / self.longest
+
     @property
     def expected(self) -> list[float]:
-        """t(n) / t(1) at index n: measured, or on the line between measured neighbours, or on the average slope beyond."""
+        """t(n) / t(1) at index n: measured, on the line between measured neighbours, or on the average slope beyond."""
         return self._both()[0]
 
     @property

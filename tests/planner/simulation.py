@@ -1,4 +1,8 @@
-"""A machine with a simulated clock, a text with known acceptance, and the best that fixed lengths can do on them."""
+"""A machine with a simulated clock, a text with known acceptance, and the best that fixed lengths can do on them.
+
+The controller is shown times with jitter and outliers; speeds are counted in the true times, so they judge decisions
+and nothing else, and come out the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +11,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
+
+from localspec.loop.control import RoundReport
 
 Shape = Callable[[int], float]
-Floats = np.ndarray
-
-
-@dataclass(frozen=True)
-class Round:
-    """A report as the loop writes it."""
-
-    drafted: int
-    tested: int
-    accepted: int
-    draft_s: float
-    verify_s: float
-    context: int
-    confidences: tuple[float, ...] = ()
+Floats = npt.NDArray[np.float64]
 
 
 class Lengths(Protocol):
+    """What is judged; see `loop.control.Controller`."""
+
     def limit(self, room: int) -> int: ...
     def pays(self, depth: int, confidence: float) -> bool: ...
-    def observe(self, report: Round) -> None: ...
-
-
-@dataclass(frozen=True)
-class Fixed:
-    N: int
-
-    def limit(self, room: int) -> int:
-        return min(self.N, room)
-
-    def pays(self, depth: int, confidence: float) -> bool:
-        return True
-
-    def observe(self, report: Round) -> None:
-        return None
+    def observe(self, report: RoundReport) -> None: ...
 
 
 def table(milliseconds: dict[int, float]) -> Shape:
@@ -56,6 +38,7 @@ SHAPES: dict[str, Shape] = {
     "linear": lambda n: 0.02 * (1 + 0.8 * (n - 1)),
     "gentle": lambda n: 0.02 * (1 + 0.1 * (n - 1)),
     "stepped": lambda n: 0.02 * (1.0 if n <= 1 else 1.2 if n <= 4 else 1.6 if n <= 8 else 2.6),
+    # measured: SmolLM2-135M on two CPU cores
     "Q4_1": table({1: 16.2, 2: 29.0, 4: 45.5, 6: 59.0, 8: 77.5, 12: 91.2, 16: 134.9}),
     "Q4_0": table({1: 11.5, 2: 19.8, 4: 23.5, 6: 33.7, 8: 39.9, 12: 55.8, 16: 64.2}),
     "F32": table({1: 35.7, 2: 47.7, 4: 57.6, 6: 60.1, 8: 68.1, 12: 77.0, 16: 97.1}),
@@ -64,42 +47,53 @@ SHAPES: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class Text:
-    """Token by token: how likely a guess is accepted there, the luck that decides, what an honest drafter says of it."""
+    """Token by token: how likely a guess is accepted there, whether it is, and what the drafter says of it (if it does).
 
-    chance: Floats
-    luck: Floats
-    speaks: bool
+    Every choice of lengths meets the same luck at the same place.
+    """
 
-    def accepted(self, at: int) -> bool:
-        return bool(self.luck[at] < self.chance[at])
+    accepted: npt.NDArray[np.bool_]
+    said: Floats | None
 
 
-def text(rates: Sequence[float] | Floats, *, spread: float | None, seed: int) -> Text:
-    """A text with these mean rates; `spread` > 0: each token has its own chance, which the drafter knows and tells."""
+def text(rates: Sequence[float], *, spread: float | None = None, said: Callable[[Floats], Floats] | None = None, seed: int) -> Text:
+    """A text with these mean rates.
+
+    With `spread` each token has a chance of its own, from a beta law about its mean, that the drafter knows and tells
+    (as it is, or through `said`); without it the drafter says nothing.
+    """
     rng = np.random.default_rng(seed)
-    mean = np.asarray(rates, dtype=float)
-    luck = rng.random(len(mean))
+    chance = np.asarray(rates, dtype=np.float64)
+    luck = rng.random(len(chance))
     if spread is None:
-        return Text(mean, luck, speaks=False)
-    safe = np.clip(mean, 1e-3, 1 - 1e-3)
-    return Text(rng.beta(spread * safe, spread * (1 - safe)), luck, speaks=True)
+        return Text(luck < chance, None)
+    safe = np.clip(chance, 1e-3, 1 - 1e-3)
+    chance = rng.beta(spread * safe, spread * (1 - safe))
+    return Text(luck < chance, said(chance) if said else chance)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Seconds of passes and drafts; `draft` is c, in plain passes; jitter and one-sided outliers are added."""
+    """What things cost here.
+
+    shape     t(n) in seconds
+    draft     seconds of a draft token, in plain passes
+    catch_up  of a token the drafter has to read up on after it was not asked, in draft tokens
+    growth    how much slower passes are after 1,000 more tokens of context
+    noise     relative jitter of the times that are shown; one in a hundred is three times too long
+    """
 
     shape: Shape
     draft: float
+    catch_up: float = 0.25
+    growth: float = 0.0
     noise: float = 0.05
-    outliers: float = 0.01
-    catch_up: float = 0.25  # cost of a token the drafter has to read up on, in draft tokens
-    growth: float = 0.0  # how much slower everything is after 1,000 tokens
-    seed: int = 0
 
 
 @dataclass
 class Run:
+    """What came of it: a length per round, and the token it started at."""
+
     tokens: int = 0
     seconds: float = 0.0
     lengths: list[int] = field(default_factory=list)
@@ -109,47 +103,68 @@ class Run:
     def speed(self) -> float:
         return self.tokens / self.seconds
 
+    def mean_length(self, start: int, end: int) -> float:
+        """Of the rounds that started at these tokens."""
+        return float(np.mean([n for n, at in zip(self.lengths, self.starts, strict=True) if start <= at < end]))
 
-def play(lengths: Lengths, machine: Machine, words: Text, *, tokens: int, noisy: bool = True) -> Run:
-    """Decode `tokens` tokens. Every choice of lengths meets the same luck at the same place of the text."""
-    rng = np.random.default_rng(machine.seed)
-    run, missed = Run(), 0
-    plain = machine.shape(1)
 
-    def jitter() -> float:
-        if not noisy:
-            return 1.0
-        return float(np.exp(machine.noise * rng.standard_normal())) * (3.0 if rng.random() < machine.outliers else 1.0)
+def play(lengths: Lengths, machine: Machine, words: Text, *, tokens: int, answer: int | None = None, seed: int = 0) -> Run:
+    """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
+    rng = np.random.default_rng(seed)
+    run, missed, plain = Run(), 0, machine.shape(1)
+    answer = answer or tokens
+    in_answer = context = 0
+
+    def shown(seconds: float) -> float:
+        late = 3.0 if rng.random() < 0.01 else 1.0
+        return seconds * late * float(np.exp(machine.noise * rng.standard_normal()))
 
     while run.tokens < tokens:
-        slower = 1.0 + machine.growth * run.tokens / 1000.0
-        limit = lengths.limit(tokens - run.tokens - 1)
-        drafted, steps, confidences = 0, 0, []
+        if in_answer >= answer:
+            in_answer, missed, context = 0, 0, context + 50
+        room = min(answer - in_answer, tokens - run.tokens) - 1
+        limit = lengths.limit(room) if room > 0 else 0
+        drafted, steps, confidences = 0, 0, list[float]()
         while drafted < limit:
             steps += 1
-            if words.speaks:
-                confidence = float(words.chance[run.tokens + drafted])
+            if words.said is not None:
+                confidence = float(words.said[run.tokens + drafted])
                 if not lengths.pays(drafted + 1, confidence):
                     break
                 confidences.append(confidence)
             drafted += 1
         accepted = 0
-        while accepted < drafted and words.accepted(run.tokens + accepted):
+        while accepted < drafted and words.accepted[run.tokens + accepted]:
             accepted += 1
-        draft_s = (steps + (missed * machine.catch_up if limit else 0.0)) * machine.draft * plain * slower * jitter()
-        verify_s = machine.shape(drafted + 1) * slower * jitter()
-        missed = 0 if limit else missed + 1
+        slower = 1.0 + machine.growth * run.tokens / 1000.0
+        draft_s = machine.draft * plain * slower * (steps + (machine.catch_up * missed if limit else 0.0))
+        verify_s = machine.shape(drafted + 1) * slower
         tested = min(accepted + 1, drafted)
-        lengths.observe(Round(drafted, tested, accepted, draft_s, verify_s, run.tokens, tuple(confidences)))
+        lengths.observe(
+            RoundReport(drafted, tested, accepted, shown(draft_s), shown(verify_s), context, tuple(confidences))
+        )
         run.starts.append(run.tokens)
         run.lengths.append(drafted)
         run.tokens += accepted + 1
         run.seconds += draft_s + verify_s
+        in_answer, context = in_answer + accepted + 1, context + accepted + 1
+        missed = 0 if limit else missed + 1
     return run
 
 
-def best_fixed(machine: Machine, words: Text, *, tokens: int, longest: int = 15) -> tuple[int, float]:
-    """The best N in hindsight and its speed, on the same text."""
-    speeds = {N: play(Fixed(N), machine, words, tokens=tokens).speed for N in range(longest + 1)}
-    best = max(speeds, key=speeds.__getitem__)
-    return best, speeds[best]
+def fixed_speed(N: int, machine: Machine, words: Text, *, tokens: int) -> float:
+    """Tokens per second of always drafting N."""
+    at, seconds = 0, 0.0
+    cost = machine.shape(N + 1) + N * machine.draft * machine.shape(1)
+    rejected = np.flatnonzero(~words.accepted)
+    following = rejected[np.minimum(np.searchsorted(rejected, np.arange(tokens)), len(rejected) - 1)] if len(rejected) else None
+    while at < tokens:
+        run = int(following[at]) - at if following is not None else N
+        seconds += cost * (1.0 + machine.growth * at / 1000.0)
+        at += min(N, max(run, 0)) + 1
+    return at / seconds
+
+
+def best_fixed(machine: Machine, words: Text, *, tokens: int, longest: int = 15) -> float:
+    """The speed of the best N in hindsight, 0 included."""
+    return max(fixed_speed(N, machine, words, tokens=tokens) for N in range(longest + 1))
