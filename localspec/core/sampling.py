@@ -19,6 +19,10 @@ from localspec.core.law import Law, mass
 from localspec.errors import EngineError, UsageError
 
 
+_COLDEST = float(np.finfo(np.float32).tiny)
+"""Logits cannot be divided by a temperature below this, and it is as good as 0 anyway."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How a token is chosen; the defaults are the command line's.
@@ -54,7 +58,7 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         """True when the law is one-hot on the largest logit, whatever the filters say."""
-        return self.temperature == 0.0
+        return self.temperature < _COLDEST
 
     @property
     def penalises(self) -> bool:

@@ -1,4 +1,4 @@
-"""What ends an answer: end tokens, limits, stop strings, the context. Text, tokens, counters and cache end at one place.
+"""What ends an answer: end tokens, limits, stop strings, the context. Text, tokens, counts and cache end at one place.
 
 Script models say exactly what a case needs, and as their own draft they make every block border fall everywhere.
 """
@@ -19,11 +19,12 @@ from tests.loop.answers import Setting
 from tests.loop.scripted import Scripted, following
 
 Open = Callable[[Path], Setting]
+Say = Callable[[Sequence[int]], Setting]
 LENGTHS = range(9)
 
 
 @pytest.fixture
-def say(opened: Open, tmp_path: Path) -> Callable[[Sequence[int]], Setting]:
+def say(opened: Open, tmp_path: Path) -> Say:
     """A verifier that says these tokens one after the other."""
     return lambda tokens: opened(zoo.chain_model(tmp_path / "script.gguf", tokens))
 
@@ -39,7 +40,7 @@ def told(setting: Setting, chain: Sequence[int], N: int, limits: Limits, prompt:
 # -- end tokens -------------------------------------------------------------------------------------------------------
 
 
-def test_an_end_token_inside_a_draft_ends_the_answer(say: Callable[[Sequence[int]], Setting]) -> None:
+def test_an_end_token_inside_a_draft_ends_the_answer(say: Say) -> None:
     """B09: the chain goes on behind the end token; nothing of that is shown, counted or kept in the cache."""
     chain = [*zoo.byte_ids("abcdefg"), zoo.EOS, *zoo.byte_ids("hijk")]
     setting = say(chain)
@@ -65,7 +66,7 @@ def test_every_end_token_of_the_model_counts(opened: Open, tmp_path: Path, end: 
         assert answer.tokens[-1] == end
 
 
-def test_an_end_token_can_be_ignored(say: Callable[[Sequence[int]], Setting]) -> None:
+def test_an_end_token_can_be_ignored(say: Say) -> None:
     """Benchmarks want equal lengths."""
     chain = [*zoo.byte_ids("abc"), zoo.EOS, *zoo.byte_ids("defgh")]
     setting = say(chain)
@@ -147,9 +148,7 @@ STOPS = [("STP",), ("STP", "ST"), ("ST", "STP"), ("P", "STP"), ("TP!", "STP"), (
 
 
 @pytest.mark.parametrize("stops", STOPS)
-def test_a_stop_string_may_span_tokens_and_blocks(
-    say: Callable[[Sequence[int]], Setting], stops: tuple[str, ...]
-) -> None:
+def test_a_stop_string_may_span_tokens_and_blocks(say: Say, stops: tuple[str, ...]) -> None:
     """B14: nothing of the stop is ever shown, wherever the block border falls; the earliest match wins."""
     chain = zoo.byte_ids("x okSTP!?")
     setting = say(chain)
@@ -162,7 +161,7 @@ def test_a_stop_string_may_span_tokens_and_blocks(
         assert setting.verifier.tokens.tolist() == chain[: len(expected)]
 
 
-def test_a_beginning_that_does_not_become_a_stop_is_shown_in_the_end(say: Callable[[Sequence[int]], Setting]) -> None:
+def test_a_beginning_that_does_not_become_a_stop_is_shown_in_the_end(say: Say) -> None:
     """B14: text is held back only as long as it could become a stop."""
     chain = zoo.byte_ids("xabSTcdS")
     setting = say(chain)
@@ -185,7 +184,7 @@ def test_a_token_that_straddles_the_stop_leaves_its_visible_part_in_the_text(ope
         assert setting.verifier.tokens.tolist() == chain[:2]
 
 
-def test_an_end_token_before_the_stop_wins(say: Callable[[Sequence[int]], Setting]) -> None:
+def test_an_end_token_before_the_stop_wins(say: Say) -> None:
     chain = [*zoo.byte_ids("xabS"), zoo.EOS, *zoo.byte_ids("TP")]
     setting = say(chain)
     for N in LENGTHS:
@@ -195,7 +194,7 @@ def test_an_end_token_before_the_stop_wins(say: Callable[[Sequence[int]], Settin
 
 
 @pytest.mark.parametrize("N", LENGTHS)
-def test_the_next_answer_reuses_what_the_stop_left(say: Callable[[Sequence[int]], Setting], N: int) -> None:
+def test_the_next_answer_reuses_what_the_stop_left(say: Say, N: int) -> None:
     """B16: the cache ends where the text ends, so the next turn evaluates new tokens only."""
     chain = zoo.byte_ids("x okSTP!?")
     setting = say(chain)
@@ -210,7 +209,7 @@ def test_the_next_answer_reuses_what_the_stop_left(say: Callable[[Sequence[int]]
 
 
 @pytest.mark.parametrize("text", ["🐱!", "né ", "語だ", "aé🐱"])
-def test_letters_of_several_tokens_come_whole(say: Callable[[Sequence[int]], Setting], text: str) -> None:
+def test_letters_of_several_tokens_come_whole(say: Say, text: str) -> None:
     """B18: a block border inside an emoji must not show half of it."""
     chain = [zoo.byte_id("x"), *zoo.byte_ids(text)]
     setting = say(chain)
@@ -220,7 +219,7 @@ def test_letters_of_several_tokens_come_whole(say: Callable[[Sequence[int]], Set
         assert "\ufffd" not in "".join(piece.text for piece in pieces)
 
 
-def test_a_letter_cut_by_the_limit_is_shown_as_damaged(say: Callable[[Sequence[int]], Setting]) -> None:
+def test_a_letter_cut_by_the_limit_is_shown_as_damaged(say: Say) -> None:
     chain = [zoo.byte_id("x"), zoo.byte_id("a"), *zoo.byte_ids("🐱")]
     setting = say(chain)
     for N in LENGTHS:
@@ -228,7 +227,7 @@ def test_a_letter_cut_by_the_limit_is_shown_as_damaged(say: Callable[[Sequence[i
         assert answer.text == "a\ufffd"
 
 
-def test_pieces_know_whether_they_were_drafted(say: Callable[[Sequence[int]], Setting]) -> None:
+def test_pieces_know_whether_they_were_drafted(say: Say) -> None:
     chain = zoo.byte_ids("xabcdef")
     _, pieces = told(say(chain), chain, 2, Limits(max_tokens=6))
     assert [(piece.text, piece.drafted) for piece in pieces] == [

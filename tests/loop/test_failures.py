@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
@@ -20,10 +21,8 @@ PROMPT = [3, 1, 4, 1, 5]
 @pytest.mark.parametrize("stage", ["begin", "propose", "observe"])
 @pytest.mark.parametrize("at", [1, 3])
 @pytest.mark.parametrize("error", [DrafterError("its model is gone"), ValueError("oops"), MemoryError()], ids=str)
-def test_a_drafter_that_raises_is_switched_off_and_told_once(
-    toy: Setting, stage: str, at: int, error: Exception
-) -> None:
-    """B70."""
+def test_a_drafter_that_raises_is_switched_off(toy: Setting, stage: str, at: int, error: Exception) -> None:
+    """B70: and told once, with the reason."""
     plain = toy.answer(PROMPT).tokens
     drafter = Failing(following([*PROMPT, *plain]), stage=stage, at=at, error=error)
     answer = toy.answer(PROMPT, drafter=drafter)
@@ -50,7 +49,7 @@ WRONG: dict[str, Callable[[Ids, int], Draft]] = {
     "a parent below the root": lambda tokens, limit: Draft(ids(1, 2), ids(-1, -2)),
     "fewer parents than tokens": lambda tokens, limit: Draft(ids(1, 2), ids(-1)),
     "fewer laws than tokens": lambda tokens, limit: Draft.chain([1, 2], [Law.one_hot(1)]),
-    "no draft at all": lambda tokens, limit: None,  # type: ignore[arg-type, return-value]
+    "no draft at all": lambda tokens, limit: cast(Draft, None),
 }
 
 
