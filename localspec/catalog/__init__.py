@@ -1,0 +1,1 @@
+"""The registry, references, model files and where they come from. Imports neither engine nor core."""
