@@ -28,11 +28,14 @@ class Draft:
     parents  (k,) int32, `ROOT` (-1) = child of the pending token
     laws     one `Law` per node, the law that node was really drawn from given its elder siblings; None for a
              deterministic pick (one-hot). `laws=None` says that all picks are deterministic.
+    confidences  about how likely the verifier takes each node once its parent is taken and its elders are not; None
+             when the drafter does not say. Nothing exact depends on it.
     """
 
     tokens: Ids
     parents: Ids
     laws: tuple[Law | None, ...] | None = None
+    confidences: tuple[float, ...] | None = None
 
     @classmethod
     def chain(cls, tokens: Sequence[int] | Ids, laws: Sequence[Law | None] | None = None) -> Draft:
@@ -97,7 +100,8 @@ class Draft:
         place = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
         parents = np.array([place[int(self.parents[node])] for node in nodes], dtype=np.int32)
         laws = None if self.laws is None else tuple(self.laws[node] for node in nodes)
-        return Draft(self.tokens[list(nodes)], parents, laws)
+        confidences = None if self.confidences is None else tuple(self.confidences[node] for node in nodes)
+        return Draft(self.tokens[list(nodes)], parents, laws, confidences)
 
 
 EMPTY = Draft.chain(())

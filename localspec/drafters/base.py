@@ -5,13 +5,15 @@ A drafter never imports an engine: a lender opens a second model by role and kno
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.core.draft import Draft, Ids, Verdict
+from localspec.core.growth import Growth
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
+from localspec.core.shapes import Shape
 from localspec.engine.base import Cancelled, Context, Pass
 
 
@@ -24,11 +26,19 @@ class Budget:
            `confidence`? Asked *before* the token is drawn, with what is known before the draw (the row's largest
            probability, how often an n-gram was followed by this token): so the answer cannot bias the law.
     cancelled  the user has had enough: an empty draft, soon
+    leaves  most paths of the draft; 1: a chain
+    tree    the shape to fill or how far to grow, None: a chain
+    choose  joint probabilities, best first -> how many of these nodes are worth their rows in the verifier's pass
+    price   n -> what a verifier pass over n tokens costs, in plain passes, as far as it is known
     """
 
     limit: int
     pays: Callable[[int, float], bool]
     cancelled: Cancelled = lambda: False
+    leaves: int = 1
+    tree: Shape | Growth | None = None
+    choose: Callable[[Sequence[float]], int] = len
+    price: Callable[[int], float] = lambda count: 1.0
 
 
 class Drafter(Protocol):
