@@ -52,6 +52,7 @@ class DraftModel:
         self._is_end = lender.is_end
         self._context = lender.context("draft")
         self._known = lender.known("draft")
+        self._reads_all = self._context.vocab_size >= lender.vocab_size
         self._blocked = lender.blocked("draft")
         self._sampling = Sampling()
         self._rule: Rule | None = None
@@ -61,12 +62,12 @@ class DraftModel:
         own = self.options.temperature
         self._sampling = sampling if own < 0 else replace(sampling, temperature=own)
         self._rule = rule
-        self._context.prefill(tokens[:-1], logits=False, cancelled=cancelled)
+        self._context.prefill(self._readable(tokens[:-1]), logits=False, cancelled=cancelled)
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         """A chain of draws, as long as one more pays: asked of each row before a token is drawn from it."""
         assert self._rule is not None, "propose before begin"
-        result = self._context.prefill(tokens, cancelled=budget.cancelled)
+        result = self._context.prefill(self._readable(tokens), cancelled=budget.cancelled)
         drafted: list[int] = []
         laws: list[Law | None] = []
         while result is not None:
@@ -88,6 +89,10 @@ class DraftModel:
 
     def close(self) -> None:
         self._context.close()
+
+    def _readable(self, tokens: Ids) -> Ids:
+        """The text with ids that the draft does not have, as larger verifiers do, replaced by its last one."""
+        return tokens if self._reads_all else np.minimum(tokens, self._context.vocab_size - 1)
 
     def _shared(self, logits: Logits) -> Logits:
         """Only the ids that mean the same to the verifier: the others can never be proposed."""

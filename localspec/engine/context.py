@@ -164,6 +164,7 @@ class LlamaContext:
         cancelled: Cancelled | None = None,
     ) -> LlamaPass | None:
         """See `engine.base.Context.prefill`. Raises `ContextFullError`, `DecodeError`."""
+        self._check_open()
         wanted = np.asarray(tokens, dtype=np.int32)
         assert len(wanted) or not logits, "no row follows an empty text"
         if len(wanted) > self.capacity:
@@ -215,6 +216,7 @@ class LlamaContext:
 
     def evaluate(self, pending: int, draft: Draft) -> LlamaPass:
         """See `engine.base.Context.evaluate`. Raises `DecodeError`, with the cache put back."""
+        self._check_open()
         assert not self._open, "evaluate before the last one was committed"
         count = 1 + len(draft)
         if self._length + count > self.capacity or count > self.draft_room + 1:
@@ -255,6 +257,7 @@ class LlamaContext:
 
     def grow(self, tokens: Ids, parents: Ids) -> LlamaPass:
         """See `engine.base.Context.grow`. Raises `DecodeError`, with the cache put back to the committed text."""
+        self._check_open()
         assert not self._open or self._grown, "grow inside an evaluate"
         if not self._open:
             self._open, self._grown, self._draft, self._sequences, self._lent = True, True, EMPTY, [], 0
@@ -288,6 +291,7 @@ class LlamaContext:
 
     def commit(self, path: Sequence[int]) -> None:
         """See `engine.base.Context.commit`."""
+        self._check_open()
         assert self._open, "commit without an evaluate"
         start, evaluated = self._length, self._evaluated
         if not self._grown:
@@ -317,6 +321,7 @@ class LlamaContext:
 
     def rewind(self, length: int) -> None:
         """See `engine.base.Context.rewind`."""
+        self._check_open()
         if length > self._length:
             raise DecodeError(f"cannot rewind to {length}: the cache holds {self._length} tokens")
         if self._open or length < self._length:
@@ -438,11 +443,15 @@ class LlamaContext:
         self._tokens[self._length : self._length + len(tokens)] = tokens
         self._length += len(tokens)
 
+    def _check_open(self) -> None:
+        if not self._handle:
+            raise DecodeError("this context has been closed", hint="Load the model again.")
+
     def close(self) -> None:
         if self._handle:
             lib.llama_free(self._handle)
             self._batch.free()
-            self._handle = None
+            self._handle, self._rows = None, None
 
     def __enter__(self) -> LlamaContext:
         return self

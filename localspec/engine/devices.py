@@ -29,6 +29,12 @@ class Device:
         return self.kind in ("gpu", "igpu")
 
 
+def compute_devices(found: list[Device]) -> list[Device]:
+    """The GPUs that llama.cpp spreads layers over: an integrated one only where there is no other."""
+    discrete = [device for device in found if device.kind == "gpu"]
+    return discrete or [device for device in found if device.kind == "igpu"]
+
+
 def _call(library: Any, name: str, result: Any, *arguments: Any) -> Any:
     function = getattr(library, name)
     function.restype = result

@@ -18,7 +18,9 @@ from localspec.errors import LoadError
 class LlamaModel:
     """Weights in memory. `close()` (or `with`) frees them; contexts must be closed first."""
 
-    def __init__(self, path: str | os.PathLike[str], *, gpu_layers: int, progress: Callable[[float], None] | None = None):
+    def __init__(
+        self, path: str | os.PathLike[str], *, gpu_layers: int, progress: Callable[[float], None] | None = None
+    ) -> None:
         """Load `path` (the first part of a split file) with `gpu_layers` layers on the GPU (negative: all).
 
         `progress` hears fractions 0..1; an exception in it (Ctrl-C) aborts the load and is raised again.
@@ -34,7 +36,7 @@ class LlamaModel:
             try:
                 if progress:
                     progress(fraction)
-            except BaseException as error:  # a callback must not unwind through C; the load is stopped instead
+            except BaseException as error:  # noqa: BLE001  a callback must not unwind through C; the load is stopped
                 failure.append(error)
             return not failure
 
@@ -42,6 +44,8 @@ class LlamaModel:
         with native.heard():
             self._handle: Any = lib.llama_model_load_from_file(os.fsencode(self.path), params)
         del callback
+        if self._handle:
+            self.vocab = LlamaVocab(lib.llama_model_get_vocab(self._handle))
         if failure:
             self.close()
             raise failure[0]
@@ -51,13 +55,12 @@ class LlamaModel:
                 f"llama.cpp could not load {self.path.name}: {reason}",
                 hint="Check the file with `localspec models show`; a newer llama-cpp-python may know this model.",
             )
-        self.vocab = LlamaVocab(lib.llama_model_get_vocab(self._handle))
 
     @property
     def handle(self) -> Any:
         """The llama_model pointer, for the other files of this folder."""
         if not self._handle:
-            raise LoadError(f"{self.path.name} has been closed")
+            raise LoadError(f"{self.path.name} has been closed", hint="Load it again.")
         return self._handle
 
     @functools.cached_property
@@ -117,6 +120,7 @@ class LlamaModel:
 
     def close(self) -> None:
         if self._handle:
+            self.vocab.close()
             lib.llama_model_free(self._handle)
             self._handle = None
 

@@ -33,9 +33,12 @@ def cache_bytes(*, layers: int, width: int, capacity: int, kv_type: str) -> int:
     return int(layers * width * capacity * bits / 8)
 
 
-def layers_that_fit(need: Need, free: int) -> int:
-    """Layers of the model for which `free` bytes of device memory suffice; `EVERYTHING` when all of it fits."""
-    room = free - RESERVE
+def layers_that_fit(need: Need, free: int, *, beside: Need | None = None) -> int:
+    """Layers of the model for which `free` bytes of device memory suffice; `EVERYTHING` when all of it fits.
+
+    `beside` is a model that is placed first: its weights, cache and compute buffers come off what is free.
+    """
+    room = free - RESERVE - (beside.total + RESERVE if beside else 0)
     if need.total <= room:
         return EVERYTHING
     # One share more than there are layers: embeddings and the output layer weigh about as much as a layer or more.

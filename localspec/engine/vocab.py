@@ -6,20 +6,30 @@ import ctypes
 from typing import Any
 
 from localspec.engine.native import lib
-from localspec.errors import EngineError
+from localspec.errors import EngineError, LoadError
 
 
 class LlamaVocab:
     """`engine.base.Vocab` over a llama_vocab; answers about single ids are remembered."""
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self._pointer = handle
         self.size: int = lib.llama_vocab_n_tokens(handle)
         self.bos: int = lib.llama_vocab_bos(handle)
         self.eos: int = lib.llama_vocab_eos(handle)
         self.adds_bos: bool = bool(lib.llama_vocab_get_add_bos(handle))
         self._ends: dict[int, bool] = {}
         self._pieces: dict[tuple[int, bool], bytes] = {}
+
+    @property
+    def _handle(self) -> Any:
+        if self._pointer is None:
+            raise LoadError("the model of this vocabulary has been closed", hint="Load it again.")
+        return self._pointer
+
+    def close(self) -> None:
+        """The model goes: from now on questions about tokens are errors, where they have not been asked before."""
+        self._pointer = None
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Ids of `text`. Raises `EngineError` when llama.cpp cannot tokenise it."""

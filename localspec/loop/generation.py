@@ -81,6 +81,7 @@ class Generation:
         self._shown: list[str] = []
         self._pieces: list[Piece] = []
         self._finish: FinishReason | None = None
+        self._holds_cache = False
         self.counters = Counters()
         self.answer: Answer | None = None
 
@@ -114,6 +115,7 @@ class Generation:
     def _read_prompt(self) -> bool:
         """Evaluate the prompt but its last token, which is the first pending one. False when it was cancelled."""
         wanted = self._prompt_size - 1
+        self._holds_cache = True
         before = self._verifier.evaluated
         self._verifier.prefill(self._tokens[:wanted], logits=False, progress=self._progress, cancelled=self._cancelled)
         self.counters.prefill_tokens = self._verifier.evaluated - before
@@ -230,8 +232,8 @@ class Generation:
             self._size = self._prompt_size + self._text.kept_tokens
         else:
             self._show(self._text.finish())
-        length = min(self._verifier.length, max(self._size - 1, 0))
-        self._verifier.rewind(length)
+        if self._holds_cache:  # before its first evaluation the cache is another answer's, perhaps a running one's
+            self._verifier.rewind(min(self._verifier.length, max(self._size - 1, 0)))
         counters = self.counters
         counters.completion_tokens = self._size - self._prompt_size
         counters.controller = self._controller.explain()

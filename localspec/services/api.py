@@ -1,4 +1,4 @@
-"""localspec for Python programs: load a pair, stream or generate answers. The command line does the same and no more."""
+"""localspec for Python programs: load a pair, stream or generate answers; the command line does no more than that."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from localspec.core.sampling import Sampling
 from localspec.errors import UsageError
 from localspec.loop.answer import Answer
 from localspec.services.report import Report, Silent
-from localspec.services.runtime import Runtime, Stream
+from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.stream import Stream
 from localspec.services.template import chat_ids, choose, raw_ids
 
 Prompt = str | Sequence[Mapping[str, str]]
@@ -21,7 +22,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 
 class LoadedPair:
-    """A verifier and its drafter, ready to answer. One answer at a time (`BusyError`); `with` or `close()` frees them."""
+    """A verifier and its drafter, ready to answer, one prompt at a time (`BusyError`); `with` or `close()` frees them."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from localspec.catalog.modelfile import ModelFile
 from localspec.engine import placement
 from localspec.engine.context import ContextSettings, LlamaContext
-from localspec.engine.devices import devices
+from localspec.engine.devices import compute_devices, devices
 from localspec.engine.model import LlamaModel
 from localspec.errors import LoadError
 from localspec.services.report import Report
@@ -32,8 +32,8 @@ class Loaded:
         count = self.model.layers
         place = "CPU" if not self.layers_on_gpu else "GPU" if self.layers_on_gpu >= count else "GPU and CPU"
         split = f" ({self.layers_on_gpu} of {count} layers on the GPU)" if 0 < self.layers_on_gpu < count else ""
-        size = f"{self.file.bytes / MEBI:,.0f} MiB"
-        return f"{role}: {self.file.name or self.file.path.stem} {self.file.quantisation}, {size}, on {place}{split}"
+        name = self.file.name or self.file.path.stem
+        return f"{role}: {name} {self.file.quantisation}, {_mebi(self.file.bytes)}, on {place}{split}"
 
     def close(self) -> None:
         self.context.close()
@@ -41,39 +41,51 @@ class Loaded:
 
 
 def load(
-    file: ModelFile, settings: ContextSettings, *, gpu_layers: int | None, role: str, report: Report
+    file: ModelFile,
+    settings: ContextSettings,
+    *,
+    gpu_layers: int | None,
+    role: str,
+    report: Report,
+    beside: placement.Need | None = None,
 ) -> Loaded:
     """Load `file` and make its context; `gpu_layers` None: as many as fit, fewer when the device says no after all.
 
+    `beside` is what another model will want on the same devices, which is left free for it.
     Raises `LoadError`: the file does not load, or the layers that were asked for do not fit.
     """
-    gpus = [device for device in devices() if device.is_gpu]
+    gpus = compute_devices(devices())
     if not gpus:
         if gpu_layers:
             report.warn(
-                f"{gpu_layers} layers of the {role} were asked for on a GPU, but this llama.cpp sees none; "
-                "reinstall llama-cpp-python with CUDA or Metal (README)."
+                f"{'All' if gpu_layers < 0 else gpu_layers} layers of the {role} were asked for on a GPU, but this "
+                "llama.cpp sees none and computes on the CPU; reinstall llama-cpp-python with CUDA or Metal (README)."
             )
         return _load(file, settings, 0, role=role, report=report)
+    free, wanted = sum(gpu.memory_free for gpu in gpus), need(file, settings)
     if gpu_layers is not None:
-        return _load(file, settings, gpu_layers if gpu_layers >= 0 else placement.EVERYTHING, role=role, report=report)
-    free = sum(gpu.memory_free for gpu in gpus)
-    wanted = placement.layers_that_fit(_need(file, settings), free)
+        layers = gpu_layers if gpu_layers >= 0 else placement.EVERYTHING
+        return _load_as_asked(file, settings, layers, wanted=wanted, free=free, role=role, report=report)
     failure: LoadError | None = None
-    for layers in placement.fewer(wanted, file.layers or wanted):
+    planned = placement.layers_that_fit(wanted, free, beside=beside)
+    for layers in placement.fewer(planned, wanted.layers):
         try:
             loaded = _load(file, settings, layers, role=role, report=report)
         except LoadError as error:
             failure = failure or error
             continue
         if failure:
-            report.warn(f"The {role} did not fit as planned; {loaded.layers_on_gpu} layers are on the GPU.")
+            report.warn(
+                f"The {role} did not fit the GPU as planned: {loaded.layers_on_gpu} of {wanted.layers} layers are "
+                "there, the rest is on the CPU."
+            )
         return loaded
     assert failure is not None
     raise failure
 
 
-def _need(file: ModelFile, settings: ContextSettings) -> placement.Need:
+def need(file: ModelFile, settings: ContextSettings) -> placement.Need:
+    """What a model wants on a device, estimated from its header."""
     layers = file.layers or 1
     # Grouped-query attention keeps a fraction of the width per key and value; a half each is a safe guess.
     cache = placement.cache_bytes(
@@ -82,7 +94,41 @@ def _need(file: ModelFile, settings: ContextSettings) -> placement.Need:
     return placement.Need(file.bytes, cache, layers)
 
 
+def _load_as_asked(
+    file: ModelFile,
+    settings: ContextSettings,
+    layers: int,
+    *,
+    wanted: placement.Need,
+    free: int,
+    role: str,
+    report: Report,
+) -> Loaded:
+    try:
+        return _load(file, settings, layers, role=role, report=report)
+    except LoadError as error:
+        if not layers:
+            raise
+        flag = "--gpu-layers" if role == "verifier" else f"--{role}-gpu-layers"
+        fitting = min(placement.layers_that_fit(wanted, free), wanted.layers)
+        raise LoadError(
+            f"{min(layers, wanted.layers)} of {wanted.layers} layers of the {role} were asked for on a GPU with "
+            f"{_mebi(free)} free; all layers take {_mebi(wanted.weights)} of weights and {_mebi(wanted.cache)} "
+            f"of cache: {error}",
+            hint=f"Try {flag} {fitting} or fewer, {flag} auto, or a smaller --ctx-size.",
+        ) from error
+
+
+def _mebi(size: int) -> str:
+    return f"{size / MEBI:,.0f} MiB"
+
+
 def _load(file: ModelFile, settings: ContextSettings, layers: int, *, role: str, report: Report) -> Loaded:
+    if file.kind == "head":
+        raise LoadError(
+            f"{file.path.name} ({file.architecture}) drafts from another model's hidden states: it cannot be a {role}",
+            hint="Name a language model.",
+        )
     what = f"Loading {file.path.name}"
     model = LlamaModel(
         file.path,

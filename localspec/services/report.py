@@ -34,3 +34,28 @@ class Silent:
 
     def progress(self, what: str, done: int, total: int | None, unit: Unit) -> None:
         return None
+
+
+class Once:
+    """Passes everything on, but the same note or warning only the first time."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._said: set[str] = set()
+
+    def note(self, text: str) -> None:
+        if self._is_new(text):
+            self._report.note(text)
+
+    def warn(self, text: str) -> None:
+        if self._is_new(text):
+            self._report.warn(text)
+
+    def progress(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+        self._report.progress(what, done, total, unit)
+
+    def _is_new(self, text: str) -> bool:
+        if text in self._said:
+            return False
+        self._said.add(text)
+        return True

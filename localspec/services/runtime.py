@@ -6,7 +6,8 @@ import secrets
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,17 @@ from localspec.engine.base import Cancelled, Context
 from localspec.engine.context import ContextSettings
 from localspec.engine.devices import default_threads
 from localspec.engine.vocab import LlamaVocab
-from localspec.errors import BusyError, ContextFullError, LocalspecError, PairError, UsageError
-from localspec.loop.answer import Answer, Piece
+from localspec.errors import CatalogError, ContextFullError, LocalspecError, PairError, UsageError
 from localspec.loop.control import Controller, FixedLength
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
 from localspec.planner.controller import AutoLength
 from localspec.services.lender import PairLender, Second
-from localspec.services.loading import Loaded, load
+from localspec.services.loading import Loaded, load, need
 from localspec.services.pairs import Length, SettledPair, settle
-from localspec.services.report import Report, Silent
+from localspec.services.report import Once, Report, Silent
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.stream import Stream, Turns
 
 CONTEXT_LIMIT = 8192
 """Context size when none is asked for: the model's own, but no more than this."""
@@ -41,69 +42,34 @@ DRAFT_ROOM = 32
 """Most nodes of a draft that contexts are made for, unless a longer N is asked for."""
 
 
-class Stream:
-    """An answer in the making: iterate for pieces, `close()` to give up; `answer` holds the result afterwards.
-
-    Leaving the loop early, closing or an exception keeps the cache equal to the committed text and still sets `answer`
-    (finish_reason "interrupted").
-    """
-
-    def __init__(self, generation: Generation, lock: threading.Lock) -> None:
-        self._generation = generation
-        self._lock = lock
-        self._pieces = self._run()
-
-    def __iter__(self) -> Iterator[Piece]:
-        return self._pieces
-
-    def __next__(self) -> Piece:
-        return next(self._pieces)
-
-    def _run(self) -> Iterator[Piece]:
-        if not self._lock.acquire(blocking=False):
-            raise BusyError(
-                "another answer of this pair is still running",
-                hint="Read that stream to its end or close it first; a pair answers one prompt at a time.",
-            )
-        try:
-            yield from self._generation
-        finally:
-            self._lock.release()
-
-    @property
-    def answer(self) -> Answer:
-        """The result. Raises `UsageError` while the stream is still running."""
-        if self._generation.answer is None:
-            raise UsageError("the answer is not finished yet", hint="Iterate over the stream first, or close it.")
-        return self._generation.answer
-
-    def close(self) -> None:
-        """Stop now; a stream that never started has an empty answer."""
-        self._pieces.close()  # type: ignore[attr-defined]  a generator
-        self._generation.conclude()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 class Runtime:
     """A loaded pair. One answer at a time (`BusyError` otherwise); `close()` or `with` frees the models."""
 
-    def __init__(self, pair: SettledPair, engine: EngineSettings, files: Mapping[str, ModelFile], report: Report):
-        """Load `files["verifier"]` and build the drafter of `pair`, from `files["draft"]` if it needs one."""
+    def __init__(
+        self,
+        pair: SettledPair,
+        engine: EngineSettings,
+        files: Mapping[str, ModelFile],
+        report: Report,
+        *,
+        missing: Mapping[str, LocalspecError] | None = None,
+    ) -> None:
+        """Load `files["verifier"]` and build the drafter of `pair`, from `files["draft"]` if it needs one.
+
+        `missing` says of a role why its file cannot be used: for a draft that is a warning, not an error.
+        """
         self.pair = pair
         self.engine = engine
         self._files = dict(files)
-        self._report = report
-        self._warned: set[str] = set()
-        self._lock = threading.Lock()
-        self._verifier = self._load("verifier")
+        self._missing = dict(missing or {})
+        self._report = Once(report)
+        self._turns = Turns()
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._capacity = engine.ctx_size or min(files["verifier"].context_length or CONTEXT_LIMIT, CONTEXT_LIMIT)
         self._drafter: Drafter | None = None
         self._lender: PairLender | None = None
         self._controller: Controller = FixedLength(0)
+        self._loaded: Loaded | None = self._load("verifier")
         try:
             self.respeculate(pair.drafter, pair.N, pair.options)
         except BaseException:
@@ -112,16 +78,26 @@ class Runtime:
 
     @classmethod
     def open(cls, choice: PairChoice, engine: EngineSettings, report: Report) -> Runtime:
-        """Fetch what is missing, load, check the pair. A draft that does not fit warns and leaves plain decoding."""
+        """Fetch what is missing, load, check the pair. A draft that cannot be had warns and leaves plain decoding."""
         known = registry.load()
         pair = settle(choice, known)
-        wanted = {"verifier": pair.verifier}
+        files = {"verifier": fetch.resolve(pair.verifier, known, report)}
+        missing: dict[str, LocalspecError] = {}
         if pair.draft is not None and pair.needs_draft:
-            wanted["draft"] = pair.draft
-        files = {role: fetch.resolve(reference, known, report) for role, reference in wanted.items()}
-        return cls(pair, engine, files, report)
+            try:
+                files["draft"] = fetch.resolve(pair.draft, known, report)
+            except CatalogError as error:
+                missing["draft"] = error
+        return cls(pair, engine, files, report, missing=missing)
 
     # -- what is loaded -----------------------------------------------------------------------------------------------
+
+    @property
+    def _verifier(self) -> Loaded:
+        if self._loaded is None:
+            self._turns.check_open()
+        assert self._loaded is not None
+        return self._loaded
 
     @property
     def verifier(self) -> Context:
@@ -192,23 +168,28 @@ class Runtime:
         """Draft with another drafter or length from now on; the verifier stays loaded, the controller starts anew.
 
         A drafter that cannot be had is warned about once and leaves plain decoding. Raises `UsageError` for names and
-        options that do not exist.
+        options that do not exist, `BusyError` in the middle of an answer.
         """
         entry = drafters.entry(drafter)
         parsed = entry.parse(options or {})
-        self._close_drafter()
-        self._lender = PairLender(self.vocab, self._second)
-        try:
-            self._drafter = entry.drafter_class(parsed, self._lender)
-        except LocalspecError as error:
-            if isinstance(error, UsageError):
-                raise
-            self._warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {error} {error.hint}".strip())
+        with self._turns.taken():
             self._close_drafter()
-        self._controller = AutoLength() if N == "auto" else FixedLength(N)
-        self._length: Length = N
+            self._lender = PairLender(self.vocab, self._second)
+            try:
+                self._drafter = entry.drafter_class(parsed, self._lender)
+            except LocalspecError as error:
+                if isinstance(error, UsageError):
+                    raise
+                self._report.warn(
+                    f"Drafter {drafter} cannot be used, plain decoding goes on: {error} {error.hint}".strip()
+                )
+                self._close_drafter()
+            self._controller = AutoLength() if N == "auto" else FixedLength(N)
+            self._length: Length = N
 
     def _second(self, role: str) -> Second | None:
+        if role in self._missing:
+            raise self._missing[role]
         if role not in self._files:
             return None
         verifier, second = (vocabularies.read_vocabulary(self._files[name].path) for name in ("verifier", role))
@@ -222,26 +203,28 @@ class Runtime:
         return Second(lambda: self._load(role), comparison)
 
     def _load(self, role: str) -> Loaded:
-        file, engine = self._files[role], self.engine
-        is_draft = role != "verifier"
-        longest = self.pair.N if isinstance(self.pair.N, int) else 0
-        capacity = (
-            self.context_size if is_draft else engine.ctx_size or min(file.context_length or CONTEXT_LIMIT, CONTEXT_LIMIT)
+        engine, is_draft = self.engine, role != "verifier"
+        # The draft is loaded last and placed first: the verifier leaves it the room that it will want.
+        waits = "draft" in self._files and not is_draft and engine.draft_gpu_layers != 0
+        return load(
+            self._files[role],
+            self._context_settings(role),
+            gpu_layers=engine.draft_gpu_layers if is_draft else engine.gpu_layers,
+            role=role,
+            report=self._report,
+            beside=need(self._files["draft"], self._context_settings("draft")) if waits else None,
         )
-        settings = ContextSettings(
-            capacity=capacity,
+
+    def _context_settings(self, role: str) -> ContextSettings:
+        engine, is_draft = self.engine, role != "verifier"
+        longest = self.pair.N if isinstance(self.pair.N, int) else 0
+        return ContextSettings(
+            capacity=self._capacity,
             draft_room=1 if is_draft else max(DRAFT_ROOM, longest),
             threads=engine.threads or default_threads(),
             kv_type=engine.draft_kv_type if is_draft else engine.kv_type,
             flash_attn=engine.flash_attn,
         )
-        layers = engine.draft_gpu_layers if is_draft else engine.gpu_layers
-        return load(file, settings, gpu_layers=layers, role=role, report=self._report)
-
-    def _warn(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
-            self._report.warn(text)
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -255,16 +238,18 @@ class Runtime:
         speculate: bool = True,
         ignore_end: bool = False,
     ) -> Stream:
-        """Stream the answer to `prompt` (ids). Raises `ContextFullError` or `UsageError` before anything is evaluated."""
+        """Stream the answer to `prompt` (ids). Raises `ContextFullError` or `UsageError` before anything is evaluated.
+
+        Whose turn it is shows when the first piece is asked for: then it may be a `BusyError`.
+        """
         if len(prompt) > self.context_size:
             raise ContextFullError(
                 f"the prompt has {len(prompt)} tokens, the context holds {self.context_size}",
                 hint="Raise --ctx-size, or shorten the prompt.",
             )
-        if settings.max_tokens is not None and settings.max_tokens < 0:
-            raise UsageError(f"max-tokens is {settings.max_tokens}", hint="Choose 0 or more.")
         controller = self._controller if speculate else FixedLength(0)
         listener = report or Silent()
+        stop = threading.Event()
         proposer = None
         if self._drafter and speculate:
             proposer = Proposer(self._drafter, controller, vocab=self.vocab, warn=self._drop_drafter)
@@ -279,14 +264,16 @@ class Runtime:
             controller=controller,
             engine_s=self._engine_s,
             progress=lambda done, total: listener.progress("Reading the prompt", done, total, "tokens"),
-            cancelled=cancelled,
+            cancelled=(lambda: stop.is_set() or cancelled()) if cancelled else stop.is_set,
         )
         generation.counters.N = self._length if speculate else 0
-        return Stream(generation, self._lock)
+        stream = Stream(generation, self._turns, stop)
+        self._streams.add(stream)
+        return stream
 
     def _drop_drafter(self, reason: str) -> None:
         """It failed: say so once and decode plainly until another one is chosen."""
-        self._warn(reason)
+        self._report.warn(reason)
         self._drafter = None
 
     def _engine_s(self) -> float:
@@ -297,28 +284,37 @@ class Runtime:
 
     def time_pass(self, count: int, *, repeats: int = 5, behind: int = 64) -> float:
         """Median seconds of one verifier pass over `count` tokens (t(n)), on top of `behind` others."""
-        context = self._verifier.context
-        ids = np.arange(behind + count, dtype=np.int32) % min(self.vocab.size, 1000)
-        context.prefill(ids[:behind], logits=False)
-        draft = Draft.chain(ids[behind + 1 :])
-        times = []
-        for _ in range(repeats + 1):
-            started = time.perf_counter()
-            context.evaluate(int(ids[behind]), draft)
-            times.append(time.perf_counter() - started)
-            context.rewind(behind)
-        return statistics.median(times[1:])
+        with self._turns.taken():
+            context = self._verifier.context
+            ids = np.arange(behind + count, dtype=np.int32) % min(self.vocab.size, 1000)
+            context.prefill(ids[:behind], logits=False)
+            draft = Draft.chain(ids[behind + 1 :])
+            times = []
+            for _ in range(repeats + 1):
+                started = time.perf_counter()
+                context.evaluate(int(ids[behind]), draft)
+                times.append(time.perf_counter() - started)
+                context.rewind(behind)
+            return statistics.median(times[1:])
 
     def forget(self) -> None:
         """Empty all caches, so that the next answer starts from nothing."""
-        self._verifier.context.rewind(0)
-        for loaded in self._lender.lent if self._lender else []:
-            loaded.context.rewind(0)
+        with self._turns.taken():
+            self._verifier.context.rewind(0)
+            for loaded in self._lender.lent if self._lender else []:
+                loaded.context.rewind(0)
 
     def close(self) -> None:
-        """Free drafter and verifier; closing twice is fine."""
-        self._close_drafter()
-        self._verifier.close()
+        """End the answer that is running, free drafter and verifier; closing twice is fine."""
+        with self._turns.last(self._stop_streams):
+            self._close_drafter()
+            if self._loaded:
+                self._loaded.close()
+                self._loaded = None
+
+    def _stop_streams(self) -> None:
+        for stream in list(self._streams):
+            stream.close()
 
     def _close_drafter(self) -> None:
         if self._drafter:
@@ -341,5 +337,3 @@ def _rule(settings: AnswerSettings) -> Rule:
     if acceptance == "coupled":
         return Coupled(settings.seed if settings.seed is not None else secrets.randbits(63))
     return Rejection(np.random.default_rng(settings.seed))
-
-
