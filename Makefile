@@ -11,6 +11,7 @@ ARGS   ?=
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
+	@echo "localspec: $(VENV) is up to date" >&2
 
 # The stamp is the time of the last good install; only a change of the dependencies makes it old.
 $(READY): pyproject.toml
@@ -26,8 +27,7 @@ $(READY): pyproject.toml
 	echo "localspec: the first time llama-cpp-python is compiled, which takes about 12 minutes on two cores; pip keeps the result"; \
 	$(BIN)/python -m pip install --disable-pip-version-check --no-input -e '.[dev]' \
 	  || { echo "localspec: the installation failed (the reason is above); a C and C++ compiler must be there."; exit 1; }; \
-	touch $@; \
-	echo "localspec: ready"
+	touch $@
 
 chat: $(READY)
 	@$(BIN)/localspec chat $(ARGS)

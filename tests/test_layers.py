@@ -32,7 +32,7 @@ ALLOWED = {
 }
 TERMINAL = {"typer", "click", "rich", "prompt_toolkit"}
 # What the composition root alone puts together; the doctor only asks the engine what devices there are.
-CONCRETE_ENGINE = {"services.runtime": None, "services.doctor": {"engine.devices", "engine.base"}}
+CONCRETE_ENGINE = {"services.runtime": None, "services.doctor": {"engine.devices", "engine.native"}}
 
 
 @dataclass(frozen=True)
