@@ -86,6 +86,10 @@ class Lender(Protocol):
         """
         ...
 
+    def drafter(self, name: str) -> Drafter:
+        """Another drafter of the registry with its default options, for those that combine several."""
+        ...
+
     def known(self, role: str) -> int:
         """How many leading ids of the draft's vocabulary mean the same to the verifier."""
         ...

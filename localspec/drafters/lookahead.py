@@ -61,6 +61,7 @@ class Lookahead:
 
     def __init__(self, options: Options, lender: Lender) -> None:
         self.options = options
+        self._is_end = lender.is_end
         self._pool = Pool(options.pool)
         self._window: list[list[int]] = []  # levels, oldest first, W guesses each
         self._text: Ids = np.empty(0, dtype=np.int32)
@@ -85,7 +86,7 @@ class Lookahead:
             self._window, self._size = [], size
         self._read(tokens, length)
         if not self._window:
-            self._window = _first_guesses(tokens, columns, length)
+            self._window = self._first_guesses(tokens, columns, length)
         tree = _Tree()
         for gram in self._pool.after(int(tokens[-1]), length, candidates):
             tree.add_path(gram)
@@ -98,8 +99,10 @@ class Lookahead:
             return
         newest = [int(result.logits(column[-1] + 1).argmax()) for column in self._columns]
         for at, guess in enumerate(newest):
-            self._pool.add(tuple(level[at] for level in self._window) + (guess,))
-        self._window = [*self._window[1:], newest]
+            self._pool.add((*(level[at] for level in self._window), guess))
+        # Nothing can be guessed behind the end of the text, so the window goes on with another token there.
+        going_on = [self._text.item(-1) if self._is_end(guess) else guess for guess in newest]
+        self._window = [*self._window[1:], going_on]
 
     def close(self) -> None:
         """Forget the text."""
@@ -120,9 +123,16 @@ class Lookahead:
         known = len(self._text)
         if self.options.prompt:
             new = tokens[max(0, known - length + 1) :].tolist()
+            ends = [self._is_end(token) for token in new]
             for at in range(len(new) - length + 1):
-                self._pool.add(tuple(new[at : at + length]))
+                if not any(ends[at : at + length - 1]):
+                    self._pool.add(tuple(new[at : at + length]))
         self._text = tokens.copy()
+
+    def _first_guesses(self, tokens: Ids, columns: int, length: int) -> list[list[int]]:
+        """A window to start from: any guess will do, and tokens of the text are better than none."""
+        recent = [token for token in tokens[-64:].tolist() if not self._is_end(token)] or [tokens.item(-1)]
+        return [[recent[(at * 7 + level * 3) % len(recent)] for at in range(columns)] for level in range(length - 1)]
 
 
 class Pool:
@@ -186,9 +196,3 @@ class _Tree:
 
     def draft(self) -> Draft:
         return Draft(np.array(self._tokens, dtype=np.int32), np.array(self._parents, dtype=np.int32))
-
-
-def _first_guesses(tokens: Ids, columns: int, length: int) -> list[list[int]]:
-    """A window to start from: any guess will do, and tokens of the text are better than none."""
-    recent = tokens[-64:].tolist()
-    return [[recent[(at * 7 + level * 3) % len(recent)] for at in range(columns)] for level in range(length - 1)]
