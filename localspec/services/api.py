@@ -22,7 +22,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 
 class LoadedPair:
-    """A verifier and its drafter, ready to answer, one prompt at a time (`BusyError`); `with` or `close()` frees them."""
+    """A verifier and its drafter, answering one prompt at a time (`BusyError`); `with` or `close()` frees both."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
