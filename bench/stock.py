@@ -35,7 +35,8 @@ class Stock:
 
     def accept(self, draft: Draft, law_of: LawOf, position: int) -> Verdict:
         """Sample from the verifier; go on while the draft says the same."""
-        node, path, tested = ROOT, [], 0
+        node, tested = ROOT, 0
+        path: list[int] = []
         while True:
             token = law_of(node + 1).sample(self.rng)
             children = draft.children.get(node, ())

@@ -31,8 +31,12 @@ ALLOWED = {
     "cli": ("cli.", "services.", "loop.", "drafters.registry", "planner.", "catalog.", "core.", "errors", "version"),
 }
 TERMINAL = {"typer", "click", "rich", "prompt_toolkit"}
-# What the composition root alone puts together; the doctor only asks the engine what devices there are.
-CONCRETE_ENGINE = {"services.runtime": None, "services.doctor": {"engine.devices", "engine.native"}}
+# The composition root and its loader alone put concrete parts together; the doctor only asks what there is.
+CONCRETE_ENGINE = {
+    "services.runtime": None,
+    "services.loading": None,
+    "services.doctor": {"engine.devices", "engine.native"},
+}
 
 
 @dataclass(frozen=True)

@@ -45,3 +45,10 @@ def test_at_temperature_0_all_rules_keep_the_same_drafts() -> None:
 def test_localspec_and_llama_say_the_same() -> None:
     (q4_1, f32) = specbench.plain(SMALL)[0]["files"]
     assert set(q4_1["same_text"].values()) == set(f32["same_text"].values()) == {1.0}
+
+
+@pytest.mark.usefixtures("tiny")
+def test_b66_no_text_of_a_real_loop_is_flagged() -> None:
+    document = specbench.pair(SMALL)[0]["benchmarks"]["T=0"]
+    assert [row["differing"] for row in document["rows"]] == [0] * len(document["rows"])
+    assert document["rows"][-1]["accepted"] > 0
