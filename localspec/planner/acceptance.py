@@ -13,7 +13,7 @@ RECORD = 0.985  # what one test leaves of the weight of the longer record
 RECENT = 0.9  # and of the record of the last few
 CHANGE = 0.35  # the two records disagree: the text has changed
 OWN = 8.0  # tests at its own depth that weigh as much as what is known of all depths
-CLAIMS = 0.04  # weight of a new claim in their mean
+CLAIMS = 0.04  # least weight of a new claim in their mean
 FADE = 0.99  # what a round without a test leaves of the weight of the record
 LEAST = 4.0  # weight that a record keeps however old it is
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -29,6 +29,7 @@ class Acceptance:
         self.right, self.tested = start * weight, weight
         self.recent_right, self.recent_tested = start, 1.0
         self.claimed = start
+        self._claims = 1
         self.tests = 0
         self.passed = 0
         self._at_right = [0.0] * (longest + 1)
@@ -55,7 +56,8 @@ class Acceptance:
     def claim(self, confidence: float) -> float:
         """`believed`, counted among the claims made of tokens, drafted or not."""
         believed = self.believed(confidence)
-        self.claimed += CLAIMS * (believed - self.claimed)
+        self._claims += 1
+        self.claimed += max(CLAIMS, 1.0 / (self._claims + 1)) * (believed - self.claimed)
         return believed
 
     def observe(self, accepted: int, rejected: bool, confidences: Sequence[float]) -> None:

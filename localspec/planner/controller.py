@@ -183,13 +183,15 @@ class AutoLength:
 
     def _look(self, reach: int) -> int:
         """A draft although it does not pay, when its time has come and the purse can bear it."""
-        if self._idle < self._gap:
-            return 0
+        length = self._likeliest(reach)
+        self._looking = self._idle >= self._gap and self._affords(length)
+        return length if self._looking else 0
+
+    def _likeliest(self, reach: int) -> int:
+        """The short draft that would pay best if acceptance turned out well."""
         curve, draft = self._passes.hoped, self._draft
         rates = {n: sum(CHANCE**i for i in range(n + 1)) / (curve[n + 1] + n * draft) for n in (1, 2, 3) if n <= reach}
-        length = max(rates, key=rates.__getitem__)
-        self._looking = self._affords(length)
-        return length if self._looking else 0
+        return max(rates, key=rates.__getitem__)
 
     # How far: a drafter that says how sure it is of each token.
 
@@ -198,7 +200,8 @@ class AutoLength:
         if self._draft <= FREE:
             return reach
         # Steps cost: as long as pays on average, by what the drafter claims of all tokens, not of those it drafts.
-        length = self._peak(self._passes.hoped, reach, self._acceptance.claimed - self._acceptance.mean)[0] or 1
+        bonus = self._acceptance.claimed - self._acceptance.mean
+        length = self._peak(self._passes.hoped, reach, bonus)[0] or self._likeliest(reach)
         advantage = self._attempts.advantage(self._passes.hoped, self._draft)
         if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
             return length
@@ -239,7 +242,7 @@ class AutoLength:
         widest = max(1, self._passes.widest)
         leap = next((length for length in LEAPS if widest <= length), self._longest)
         leap = min(leap, self._longest)
-        return leap if 2.0 * self._price(leap) < self._purse else max(1, widest - 1)
+        return leap if self._affords(leap) else max(1, widest - 1)
 
     def _affords(self, length: int, *, leaving: float = 0.0) -> bool:
         """Can the purse bear a draft of this length if nothing of it is accepted?"""
