@@ -9,14 +9,14 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.charts import Row, label, speedup_bars
+from localspec.cli.charts import Row, colour, counted, label, percent, remarks, speedup_bars
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LOOPING = 0.5  # a text that has said half of its 4-grams before is worth a remark
 DEFINITIONS = (
-    "Speed-ups pair each run with the plain run of the same prompt. Every number is defined in docs/definitions.md."
+    "Speed-up: each run against the plain run of the same prompt. Accepted: of the drafted tokens; alpha: of those "
+    "tested. Outside: decode time not spent in llama.cpp. Every number: docs/definitions.md."
 )
 
 
@@ -27,42 +27,16 @@ def spread(value: dict[str, float] | None, digits: int) -> tuple[str, str]:
     return f"{value['median']:.{digits}f}", f"{value['min']:.{digits}f}-{value['max']:.{digits}f}"
 
 
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.0f} %"
-
-
-def remarks(row: Row) -> list[str]:
-    """What a reader should know about a row besides its numbers."""
-    said = []
-    if row["drafter"] != "none" and row["speedup"] and row["speedup"]["median"] < 1:
-        said.append("slower" + costliest(row))
-    if row["differing"]:
-        said.append(f"TEXT DIFFERS on {row['differing']}")
-    if row["near_ties"]:
-        said.append(f"near ties: {row['near_ties']}")
-    if row["loop_share"] is not None and row["loop_share"] >= LOOPING:
-        said.append(f"repeats itself ({percent(row['loop_share'])})")
-    if row["fallen_back"]:
-        said.append(f"drafter failed in {counted(row['fallen_back'], 'run')}")
-    return said
-
-
-def costliest(row: Row) -> str:
-    """Which part of a losing row costs: drafting, or passes over more tokens than it wins."""
-    if row["draft_share"] is None or row["verify_share"] is None:
-        return ""
-    return f": {percent(row['draft_share'])} drafting, {percent(row['verify_share'])} verifying"
-
-
 def table(document: dict[str, Any], *, ascii_only: bool = False) -> list[RenderableType]:
     """What is shown on a terminal: the configurations, the speed-up by category, the cost curve, the bars."""
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(headline(document)), main_table(document)]
+    gap = Text("")
+    parts: list[RenderableType] = [Text(headline(document)), gap, main_table(document), gap]
     if len(categories(document)) > 1:
-        parts.append(category_table(document))
-    parts += [Text(cost_line(document)), *speedup_bars(document, ascii_only=ascii_only), Text(DEFINITIONS, style="dim")]
-    return parts
+        parts += [category_table(document), gap]
+    parts += [*speedup_bars(document, ascii_only=ascii_only), gap]
+    return [*parts, Text(cost_line(document)), Text(DEFINITIONS, style="dim")]
 
 
 def headline(document: dict[str, Any]) -> str:
@@ -72,11 +46,6 @@ def headline(document: dict[str, Any]) -> str:
         f"{document['verifier']}{draft}: {counted(protocol['prompts'], 'prompt')}, "
         f"{counted(protocol['repeats'], 'repeat')}, temperature {protocol['temperature']:g}"
     )
-
-
-def counted(number: int, noun: str) -> str:
-    """1 prompt, 7 prompts."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def cost_line(document: dict[str, Any]) -> str:
@@ -90,25 +59,18 @@ def categories(document: dict[str, Any]) -> list[str]:
 
 
 def main_table(document: dict[str, Any]) -> RenderableType:
-    """One line per configuration, over all categories."""
+    """One line per configuration, over all categories; narrow enough for 80 columns."""
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    shown.add_column("")
-    for title in ("tokens/s", "min-max", "speed-up", "min-max", "alpha", "accepted", "per pass", "outside"):
+    shown.add_column("", no_wrap=True)
+    for title in ("tokens/s", "speed-up", "min-max", "alpha", "accepted", "per pass", "outside"):
         shown.add_column(title, justify="right", no_wrap=True)
-    shown.add_column("")
     for row in document["rows"]:
         if row["category"] == "all":
-            style = "bold red" if row["differing"] else "dim" if row["drafter"] == "none" else colour(row["speedup"])
-            shown.add_row(*cells(row), "; ".join(remarks(row)), style=style)
+            name, speed, _, *rest = cells(row)
+            shown.add_row(name, speed, *rest, style=colour(row))
     return shown
-
-
-def colour(speedup: dict[str, float] | None) -> str:
-    if speedup is None:
-        return ""
-    return "green" if speedup["median"] >= 1 else "red"
 
 
 def cells(row: Row) -> list[str]:
@@ -131,14 +93,14 @@ def category_table(document: dict[str, Any]) -> RenderableType:
     from rich.text import Text
 
     names = categories(document)
-    found = {(label(row), row["category"]): row["speedup"] for row in document["rows"]}
+    found = {(label(row), row["category"]): row for row in document["rows"]}
     shown = Table(box=None, pad_edge=False, header_style="bold")
     shown.add_column("speed-up")
     for name in names:
         shown.add_column(name, justify="right")
     for configuration in dict.fromkeys(label(row) for row in document["rows"] if row["drafter"] != "none"):
-        values = [found.get((configuration, name)) for name in names]
-        shown.add_row(configuration, *(Text(spread(value, 2)[0], style=colour(value)) for value in values))
+        cells_of = [found[configuration, name] for name in names]
+        shown.add_row(configuration, *(Text(spread(row["speedup"], 2)[0], style=colour(row)) for row in cells_of))
     return shown
 
 

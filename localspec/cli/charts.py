@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Row = dict[str, Any]
-BAR_WIDTH = 36
+BAR_WIDTH = 24
 EIGHTHS = " ▏▎▍▌▋▊▉"
+LOOPING = 0.5  # a text that has said half of its 4-grams before is worth a remark
 INSTALL_HINT = "Install it with: pip install 'localspec[plot]'"
 
 
@@ -45,24 +46,61 @@ def bar(value: float, largest: float, *, ascii_only: bool = False) -> str:
 
 
 def speedup_bars(document: dict[str, Any], *, ascii_only: bool = False) -> list[Text]:
-    """One line per configuration: its median speed-up over plain decoding as a bar, losers marked."""
+    """One line per configuration: its median speed-up over plain decoding as a bar, and what is to be said of it."""
     from rich.text import Text
 
-    rows = contestants(document)
-    largest = max(row["speedup"]["median"] for row in rows)
+    rows = [row for row in document["rows"] if row["category"] == "all"]
+    largest = max((row["speedup"]["median"] for row in contestants(document)), default=1.0)
     width = max(len(label(row)) for row in rows)
     lines = []
     for row in rows:
-        value = row["speedup"]["median"]
-        style = "dim" if row["drafter"] == "none" else "green" if value >= 1 else "red"
-        lines.append(
-            Text.assemble(
-                f"{label(row):<{width}}  ",
-                (bar(value, largest, ascii_only=ascii_only), style),
-                (f" {value:.2f}x" + (" slower" if value < 1 else ""), style),
-            )
-        )
+        value = row["speedup"]["median"] if row["speedup"] else 0.0
+        figure = f" {value:.2f}x" if row["speedup"] else " -"
+        said = "; ".join(remarks(row))
+        drawn = bar(value, largest, ascii_only=ascii_only)
+        lines.append(Text.assemble(f"{label(row):<{width}}  ", (f"{drawn}{figure} {said}".rstrip(), colour(row))))
     return lines
+
+
+def colour(row: Row) -> str:
+    """A rich style: losers red, a text that is not the verifier's loud."""
+    if row["differing"]:
+        return "bold red"
+    if row["drafter"] == "none" or row["speedup"] is None:
+        return "dim"
+    return "green" if row["speedup"]["median"] >= 1 else "red"
+
+
+def remarks(row: Row) -> list[str]:
+    """What a reader should know about a row besides its numbers."""
+    said = []
+    if row["drafter"] != "none" and row["speedup"] and row["speedup"]["median"] < 1:
+        said.append("slower" + costliest(row))
+    if row["differing"]:
+        said.append(f"TEXT DIFFERS on {counted(row['differing'], 'prompt')}")
+    if row["near_ties"]:
+        said.append(f"near ties: {row['near_ties']}")
+    if row["loop_share"] is not None and row["loop_share"] >= LOOPING:
+        said.append(f"repeats itself ({percent(row['loop_share'])})")
+    if row["fallen_back"]:
+        said.append(f"drafter failed in {counted(row['fallen_back'], 'run')}")
+    return said
+
+
+def costliest(row: Row) -> str:
+    """Which part of a losing row costs: drafting, or passes over more tokens than it wins."""
+    if row["draft_share"] is None or row["verify_share"] is None:
+        return ""
+    return f": {percent(row['draft_share'])} drafting, {percent(row['verify_share'])} verifying"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 prompt, 7 prompts."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %"
 
 
 def save_plot(document: dict[str, Any], path: Path) -> None:
@@ -99,13 +137,15 @@ def draw_speedups(axes: Any, rows: Sequence[Row]) -> None:
     """Points with the range from minimum to maximum, one line per drafter; auto stands at the right."""
     lengths = sorted({row["N"] for row in rows if row["N"] != "auto"})
     places = {length: place for place, length in enumerate([*lengths, "auto"])}
-    for drafter in dict.fromkeys(row["drafter"] for row in rows if row["drafter"] != "none"):
+    drafters = list(dict.fromkeys(row["drafter"] for row in rows if row["drafter"] != "none"))
+    for number, drafter in enumerate(drafters):
         own = [row for row in rows if row["drafter"] == drafter]
         own.sort(key=lambda row: places[row["N"]])
         middle = [row["speedup"]["median"] for row in own]
         below = [row["speedup"]["median"] - row["speedup"]["min"] for row in own]
         above = [row["speedup"]["max"] - row["speedup"]["median"] for row in own]
-        where = [places[row["N"]] for row in own]
+        beside = 0.08 * (number - (len(drafters) - 1) / 2)  # so that equal ones do not hide each other
+        where = [places[row["N"]] + beside for row in own]
         axes.errorbar(where, middle, yerr=[below, above], marker="o", capsize=3, label=drafter)
     axes.axhline(1.0, color="grey", linewidth=0.8, linestyle="--")
     axes.set_xticks(list(places.values()), [str(length) for length in places])

@@ -14,12 +14,15 @@ import pytest
 
 from localspec.cli import bench_formats, charts
 from localspec.cli.app import main
+from localspec.core.sampling import Sampling
 from localspec.engine.toy import ToyModel
 from localspec.errors import UsageError
 from localspec.services import bench as service
 from localspec.services.bench_runs import Configuration
 from localspec.services.bench_texts import Difference
-from localspec.services.settings import PairChoice
+from localspec.services.prompts import Prompt
+from localspec.services.report import Silent
+from localspec.services.settings import AnswerSettings, PairChoice
 from tests.services.toy_pair import ToyPair
 
 LOSING = ToyModel(seed=99)
@@ -123,6 +126,24 @@ def test_the_table_has_a_column_per_category(run: Run) -> None:
     assert header.split() == ["speed-up", "ab", "cd"]
 
 
+def test_the_table_fits_80_columns() -> None:
+    from rich.console import Console
+
+    pair = ToyPair(draft_model=LOSING, draft_cost_s=0.01)
+    prompts = [
+        Prompt(name, name, "ab") for name in ("chat", "code", "code-edit", "summary", "translation", "math", "rag")
+    ]
+    answer = AnswerSettings(sampling=Sampling(temperature=0.0), max_tokens=24)
+    request = service.Request(prompts, answer, drafters=["ngram"], lengths=[5, "auto"], repeats=1)
+    console = Console(width=80, file=io.StringIO())
+    for part in bench_formats.table(service.measure(pair, request, Silent()).as_dict()):
+        console.print(part)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    rows = [line for line in shown.splitlines() if line.startswith(("plain ", "ngram N=5 ", "ngram N=auto "))]
+    assert len(rows) == 3 + 2 + 3  # figures, categories, bars
+    assert "…" not in shown
+
+
 def test_csv_has_one_line_per_row(run: Run) -> None:
     code, out, _ = run("--N", "3", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
@@ -194,10 +215,10 @@ def test_plot_without_matplotlib_says_what_to_install(
 
 
 def test_bars_are_as_long_as_the_speed_up() -> None:
-    assert charts.bar(2.0, 2.0) == "█" * 36
-    assert charts.bar(1.0, 2.0) == "█" * 18
-    assert charts.bar(0.51, 2.0) == "█" * 9 + "▏"
-    assert charts.bar(1.0, 2.0, ascii_only=True) == "#" * 18
+    assert charts.bar(2.0, 2.0) == "█" * 24
+    assert charts.bar(1.0, 2.0) == "█" * 12
+    assert charts.bar(0.52, 2.0) == "█" * 6 + "▏"
+    assert charts.bar(1.0, 2.0, ascii_only=True) == "#" * 12
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -220,14 +241,14 @@ def row(**changes: Any) -> dict[str, Any]:
         ({}, []),
         ({"speedup": None}, []),
         ({"speedup": {"min": 0.5, "median": 0.9, "max": 1.0}}, ["slower"]),
-        ({"differing": 2}, ["TEXT DIFFERS on 2"]),
+        ({"differing": 2}, ["TEXT DIFFERS on 2 prompts"]),
         ({"near_ties": 1}, ["near ties: 1"]),
         ({"loop_share": 0.8}, ["repeats itself (80 %)"]),
         ({"fallen_back": 1}, ["drafter failed in 1 run"]),
     ],
 )
 def test_remarks(changes: dict[str, Any], said: list[str]) -> None:
-    assert bench_formats.remarks(row(**changes)) == said
+    assert charts.remarks(row(**changes)) == said
 
 
 def test_near_ties_are_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
