@@ -34,6 +34,7 @@ class Acceptance:
         self.passed = 0
         self._at_right = [0.0] * (longest + 1)
         self._at_tested = [0.0] * (longest + 1)
+        self._by_depth: list[float] | None = None
         for depth, rate in enumerate(known[:longest], start=1):
             self._at_right[depth], self._at_tested[depth] = rate * 8.0, 8.0
         self._said_right = [0.0] * (len(EDGES) + 1)
@@ -44,9 +45,14 @@ class Acceptance:
         """At any depth."""
         return self.right / self.tested
 
-    def at(self, depth: int) -> float:
-        """At `depth`, 1 for the first token."""
-        return (self._at_right[depth] + OWN * self.mean) / (self._at_tested[depth] + OWN)
+    @property
+    def by_depth(self) -> list[float]:
+        """At each depth: index 1 for the first token."""
+        if self._by_depth is None:
+            known = OWN * self.mean
+            pairs = zip(self._at_right, self._at_tested, strict=True)
+            self._by_depth = [(right + known) / (tested + OWN) for right, tested in pairs]
+        return self._by_depth
 
     def believed(self, confidence: float) -> float:
         """What a drafter's `confidence` is worth, by what became of tokens it was as sure of."""
@@ -62,30 +68,43 @@ class Acceptance:
 
     def observe(self, accepted: int, rejected: bool, confidences: Sequence[float]) -> None:
         """One round: so many tokens passed in a row, and whether one more was tested and failed."""
-        for index in range(accepted + rejected):
-            self._test(index + 1, index < accepted)
-            if index < len(confidences):
-                bucket, right = bisect_right(EDGES, confidences[index]), index < accepted
-                self._said_right[bucket] = RECORD * self._said_right[bucket] + right
-                self._said_tested[bucket] = RECORD * self._said_tested[bucket] + 1.0
-        if not accepted and not rejected and self.tested > LEAST:
+        tested = accepted + rejected
+        if tested:
+            self._by_depth = None
+            self.tests += tested
+            self.passed += accepted
+            self._pool(accepted, tested)
+            _count(self._at_right, self._at_tested, range(1, min(tested + 1, len(self._at_right))), accepted)
+            _count(
+                self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted
+            )
+            self._notice_change()
+        elif self.tested > LEAST:
             self.right *= FADE
             self.tested *= FADE
             self.recent_right *= FADE
             self.recent_tested *= FADE
 
-    def _test(self, depth: int, right: bool) -> None:
-        self.tests += 1
-        self.passed += right
-        self.right = RECORD * self.right + right
-        self.tested = RECORD * self.tested + 1.0
-        self.recent_right = RECENT * self.recent_right + right
-        self.recent_tested = RECENT * self.recent_tested + 1.0
-        if depth < len(self._at_right):
-            self._at_right[depth] = RECORD * self._at_right[depth] + right
-            self._at_tested[depth] = RECORD * self._at_tested[depth] + 1.0
+    def _pool(self, accepted: int, tested: int) -> None:
+        """Add the tests of a round, first ones first, to the records of all depths."""
+        for index in range(tested):
+            right = index < accepted
+            self.right = RECORD * self.right + right
+            self.tested = RECORD * self.tested + 1.0
+            self.recent_right = RECENT * self.recent_right + right
+            self.recent_tested = RECENT * self.recent_tested + 1.0
+
+    def _notice_change(self) -> None:
+        """Let the last few tests speak for all when they tell another story."""
         recent = self.recent_right / self.recent_tested
         if abs(recent - self.mean) > CHANGE and self.recent_tested > LEAST:
             self.right, self.tested = self.recent_right, self.recent_tested
             self._at_right = [0.0] * len(self._at_right)
             self._at_tested = [0.0] * len(self._at_tested)
+
+
+def _count(rights: list[float], tests: list[float], places: Sequence[int], accepted: int) -> None:
+    """One test at each of these places; the first `accepted` of them passed."""
+    for index, place in enumerate(places):
+        rights[place] = RECORD * rights[place] + (index < accepted)
+        tests[place] = RECORD * tests[place] + 1.0

@@ -8,6 +8,7 @@ The output's law is the rule's, whatever is decided here and whatever the clock 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.planner.acceptance import Acceptance
@@ -33,6 +34,7 @@ HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured,
 BEHIND = 4  # tokens that a drafter may have missed without its next draft being slower
 HORIZON = 100  # tokens over which a drafter that was left behind has to earn what catching up costs
 PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds while drafting gains less than this
+FRESH, FIRST_ROUNDS = 4, 32  # bars are set anew every so many rounds, at first in each
 SWITCH = 1.02  # another length must be better by this
 PACE = 0.03  # least weight of a round in the mean speed
 SICK_TESTS, SICK_RATE, SICK_DRAFT = 64, 0.05, 0.9
@@ -47,6 +49,8 @@ class Report(Protocol):
     def tested(self) -> int: ...
     @property
     def accepted(self) -> int: ...
+    @property
+    def refused(self) -> bool: ...
     @property
     def draft_s(self) -> float: ...
     @property
@@ -79,7 +83,10 @@ class AutoLength:
         self._looking = False  # the round under way goes against the estimates
         self._asked = 0  # draft steps of the round under way
         self._joint = 1.0  # probability that its draft is accepted so far
-        self._length = 0  # of the last attempt
+        self._length = 0  # of the last attempt that had room
+        self._cut = False  # the round under way has little room
+        self._bars: dict[int, float] = {}  # depth -> what a token there has to be worth
+        self._bars_limit = 0  # the limit they hold for
         self._idle = 0  # rounds without a draft
         self._gap = FIRST_GAP
         self._missed = 0  # tokens emitted since the drafter was asked last
@@ -93,9 +100,12 @@ class AutoLength:
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
+        self._cut = room < self._longest
         if room > 0 and self._passes.count(1) >= 2:
             reach = min(room, self._longest, self._frontier())
             self._limit = self._attempt(reach) if self._speaks else self._best(reach)
+        if self._limit != self._bars_limit or self._rounds % FRESH == 0 or self._rounds < FIRST_ROUNDS:
+            self._bars, self._bars_limit = {}, self._limit
         return self._limit
 
     def pays(self, depth: int, confidence: float) -> bool:
@@ -104,17 +114,20 @@ class AutoLength:
         self._asked = depth
         believed = self._acceptance.claim(confidence)
         self._joint = (self._joint if depth > 1 else 1.0) * believed
-        return self._joint > self._bar(depth)
+        bar = self._bars.get(depth)
+        if bar is None:
+            bar = self._bars[depth] = self._bar(depth)
+        return self._joint > bar
 
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
         rows, emitted = report.drafted + 1, report.accepted + 1
-        steps = max(report.drafted, self._asked, 1) if self._limit else 0
+        steps = self._steps(report) if self._limit else 0
         if report.context != self._context:
             self._missed = 0  # another answer: the drafter has read its prompt
         self._context = report.context + emitted
         self._passes.observe(rows, report.verify_s)
-        self._acceptance.observe(report.accepted, report.tested > report.accepted, report.confidences)
+        self._acceptance.observe(report.accepted, report.refused, report.confidences)
         spent = self._passes.cost(rows) + report.draft_s / self._passes.plain
         self._account(emitted, spent)
         self._since_plain = 0 if rows == 1 else self._since_plain + 1
@@ -123,19 +136,27 @@ class AutoLength:
             self._attempts.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
             if self._looking:
                 self._gap = 1 if emitted > spent else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
-            self._length, self._idle, self._missed = self._limit, 0, 0
+            self._length, self._idle, self._missed = max(self._limit, self._length if self._cut else 0), 0, 0
         else:
             self._idle += 1
             self._missed += emitted
         self._limit = 0
         self._diagnose()
 
+    def choose(self, joints: Sequence[float]) -> int:
+        """All of them: a chain is ended by `pays`."""
+        return len(joints)
+
+    def price(self, count: int) -> float:
+        """Plain passes that a pass over `count` tokens costs."""
+        return self._passes.cost(count)
+
     def explain(self) -> str:
         """One line: what is chosen now and why."""
         if not self._rounds:
             return "N=auto, nothing measured yet"
         rate, draft = self._acceptance.mean, self._draft
-        if self._idle or not self._length:
+        if self._idle >= FIRST_GAP or not self._length:
             price = self._passes.expected[2] - 1.0 + draft
             return f"N=0: a draft token costs {price:.2f} plain passes and is accepted {rate:.0%} of the time"
         cost = self._passes.expected[self._length + 1]
@@ -168,13 +189,13 @@ class AutoLength:
         """The best length and its tokens per plain pass; (0, 1.0) when none beats plain decoding."""
         best, best_rate = 0, 1.0
         tokens = passed = 1.0
-        depth, draft = 0, self._draft
+        depth, draft, rates = 0, self._draft, self._acceptance.by_depth
         for length in LENGTHS:
             if length > reach:
                 break
             while depth < length:
                 depth += 1
-                passed *= min(1.0, self._acceptance.at(depth) + bonus)
+                passed *= min(1.0, rates[depth] + bonus)
                 tokens += passed
             rate = tokens / (curve[length + 1] + length * draft)
             if rate > best_rate * (SWITCH if best and length != self._length else 1.0):
@@ -225,6 +246,10 @@ class AutoLength:
         return worth * bar
 
     # What it costs.
+
+    def _steps(self, report: Report) -> int:
+        """Passes the drafter made for the round."""
+        return max(report.drafted, self._asked, 1)
 
     @property
     def _draft(self) -> float:

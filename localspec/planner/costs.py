@@ -12,6 +12,7 @@ TICK = 1e-9  # a coarse clock may show nothing at all
 FIRST = 3  # up to this many samples the least one counts
 CLIP = 0.25  # a sample further off than this share of the estimate counts as this far off
 MEMORY = 0.04  # least weight of a new sample
+SETTLED, REFRESH = 8, 4  # after so many samples of a time, the curves are drawn anew only with every fourth
 DRIFT = 0.04  # weight of a new sample in the factor that all passes share
 STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a compute-bound machine
 HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
@@ -54,18 +55,17 @@ class PassCosts:
         self._shape = [Estimate() for _ in range(longest + 1)]
         self._factor = 1.0
         self._curves: tuple[list[float], list[float]] | None = None
+        self._settled = 0
+        self.widest = 0
+        """The largest n that was measured, 0 before any."""
         for n, seconds in measured:
             if n <= longest:
                 self._shape[n].know(seconds)
+                self.widest = max(self.widest, n)
 
     def count(self, n: int) -> int:
         """How often a pass over n tokens was measured."""
         return self._shape[n].count
-
-    @property
-    def widest(self) -> int:
-        """The largest n that was measured, 0 before any."""
-        return max((n for n in range(1, self.longest + 1) if self._shape[n].count), default=0)
 
     def observe(self, n: int, seconds: float) -> None:
         """One pass over n tokens took this long; passes wider than `longest` are not recorded."""
@@ -75,7 +75,10 @@ class PassCosts:
         if shape.count >= FIRST:
             self._factor *= 1.0 + DRIFT * (clipped(seconds / (self._factor * shape.value)) - 1.0)
         shape.observe(seconds / self._factor)
-        self._curves = None
+        self.widest = max(self.widest, n)
+        self._settled = self._settled + 1 if shape.count > SETTLED else REFRESH
+        if self._settled >= REFRESH:
+            self._settled, self._curves = 0, None
 
     @property
     def plain(self) -> float:
@@ -99,7 +102,8 @@ class PassCosts:
 
     def _both(self) -> tuple[list[float], list[float]]:
         if self._curves is None:
-            self._curves = self._expected(), self._hoped()
+            expected = self._expected()
+            self._curves = expected, self._hoped(expected)
         return self._curves
 
     def _expected(self) -> list[float]:
@@ -115,8 +119,7 @@ class PassCosts:
         slope = max(GENTLE, (curve[at] - 1.0) / (at - 1)) if at > 1 else STEEP
         return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
 
-    def _hoped(self) -> list[float]:
-        expected = self._expected()
+    def _hoped(self, expected: list[float]) -> list[float]:
         curve, slope = expected[:2], GENTLE
         for n in range(2, self.longest + 1):
             if self._shape[n].count >= 2:

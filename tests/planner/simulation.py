@@ -56,7 +56,9 @@ class Text:
     said: Floats | None
 
 
-def text(rates: Sequence[float], *, spread: float | None = None, said: Callable[[Floats], Floats] | None = None, seed: int) -> Text:
+def text(
+    rates: Sequence[float], *, spread: float | None = None, said: Callable[[Floats], Floats] | None = None, seed: int
+) -> Text:
     """A text with these mean rates.
 
     With `spread` each token has a chance of its own, from a beta law about its mean, that the drafter knows and tells
@@ -108,7 +110,9 @@ class Run:
         return float(np.mean([n for n, at in zip(self.lengths, self.starts, strict=True) if start <= at < end]))
 
 
-def play(lengths: Lengths, machine: Machine, words: Text, *, tokens: int, answer: int | None = None, seed: int = 0) -> Run:
+def play(
+    lengths: Lengths, machine: Machine, words: Text, *, tokens: int, answer: int | None = None, seed: int = 0
+) -> Run:
     """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
     rng = np.random.default_rng(seed)
     run, missed, plain = Run(), 0, machine.shape(1)
@@ -141,7 +145,16 @@ def play(lengths: Lengths, machine: Machine, words: Text, *, tokens: int, answer
         verify_s = machine.shape(drafted + 1) * slower
         tested = min(accepted + 1, drafted)
         lengths.observe(
-            RoundReport(drafted, tested, accepted, shown(draft_s), shown(verify_s), context, tuple(confidences))
+            RoundReport(
+                drafted,
+                tested,
+                accepted,
+                tested > accepted,
+                shown(draft_s),
+                shown(verify_s),
+                context,
+                tuple(confidences),
+            )
         )
         run.starts.append(run.tokens)
         run.lengths.append(drafted)
@@ -157,7 +170,9 @@ def fixed_speed(N: int, machine: Machine, words: Text, *, tokens: int) -> float:
     at, seconds = 0, 0.0
     cost = machine.shape(N + 1) + N * machine.draft * machine.shape(1)
     rejected = np.flatnonzero(~words.accepted)
-    following = rejected[np.minimum(np.searchsorted(rejected, np.arange(tokens)), len(rejected) - 1)] if len(rejected) else None
+    following = (
+        rejected[np.minimum(np.searchsorted(rejected, np.arange(tokens)), len(rejected) - 1)] if len(rejected) else None
+    )
     while at < tokens:
         run = int(following[at]) - at if following is not None else N
         seconds += cost * (1.0 + machine.growth * at / 1000.0)
