@@ -35,6 +35,7 @@ TERMINAL = {"typer", "click", "rich", "prompt_toolkit"}
 CONCRETE_ENGINE = {
     "services.runtime": None,
     "services.loading": None,
+    "services.theory_toy": {"engine.base", "engine.toy"},
     "services.doctor": {"engine.devices", "engine.native"},
 }
 

@@ -12,17 +12,22 @@ from typing import Annotated
 
 import typer
 
-from localspec.cli import chat, doctor, drafters, run
+from localspec.cli import bench, chat, doctor, drafters, models, run, theory
 from localspec.cli.console import explain
 from localspec.cli.streams import is_rich, is_terminal, prepare_streams
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.version import __version__
 
 INTERRUPTED = 130
 
 EPILOG = """
-Examples: `localspec chat` talks to the default pair; `localspec run "Why is the sky blue?"` answers once;
-`localspec bench --N 1,2,5,auto` shows what speculation brings on this machine.
+[bold]Examples[/bold]
+
+localspec chat
+
+localspec run "Why is the sky blue?"
+
+localspec bench --N 1,2,5,auto
 """
 
 app = typer.Typer(
@@ -55,7 +60,10 @@ def localspec(
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("chat", epilog=chat.EXAMPLES)(chat.chat)
+app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
+app.add_typer(models.app, name="models")
 app.command("drafters")(drafters.drafters)
+app.add_typer(theory.app, name="theory")
 app.command("doctor")(doctor.doctor)
 
 
@@ -88,9 +96,13 @@ def dispatch(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort: nobody should meet a traceback
-        error = misuse(error) or error
-        explain(error)
-        return getattr(error, "exit_code", 1)
+        complaint = misuse(error)
+        if complaint is None:
+            explain(error)
+            return error.exit_code if isinstance(error, LocalspecError) else 1
+        if str(complaint):  # a group that shows its help instead has nothing more to say
+            explain(complaint)
+        return complaint.exit_code
     return code if isinstance(code, int) else 0
 
 

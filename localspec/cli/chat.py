@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from localspec.services.runtime import Runtime
 
 EXAMPLES = """
-Examples: `localspec chat`; `localspec chat --pair NAME --N 4 --system "Answer in one sentence."`;
-`printf 'hi\\nbye\\n' | localspec chat`.
+[bold]Examples[/bold]
+
+localspec chat
+
+localspec chat --pair NAME --N 4 --system "Answer in one sentence."
+
+printf 'hi\\nbye\\n' | localspec chat
 """
 
 
@@ -31,7 +36,10 @@ def chat(
         str | None, typer.Option("--template", metavar="NAME|FILE", help="Chat format instead of the model's own.")
     ] = None,
 ) -> None:
-    """Talk to a model. /help lists the commands inside; piped lines are answered in order."""
+    """Talk to a model.
+
+    /help lists the commands inside. Lines that are piped in are answered in order.
+    """
     from localspec.services.chat import Conversation
     from localspec.services.runtime import Runtime
     from localspec.services.template import choose

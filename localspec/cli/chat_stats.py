@@ -21,23 +21,27 @@ def plain(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
+def seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
 FIGURES: dict[str, tuple[Shown, str]] = {
-    "tokens/s": (lambda c: plain(c.tokens_per_s), "completion tokens / decode time; reading the prompt not counted"),
+    "tokens/s": (lambda c: plain(c.tokens_per_s), "completion tokens / decode time"),
     "tokens/pass": (lambda c: plain(c.tokens_per_pass), "completion tokens / verifier passes"),
-    "accepted": (lambda c: share(c.acceptance_rate), "accepted / drafted tokens"),
-    "alpha": (lambda c: share(c.alpha), "accepted / tested tokens"),
-    "completion tokens": (lambda c: str(c.completion_tokens), "tokens of the answer"),
-    "verifier passes": (lambda c: str(c.verifier_passes), "evaluations of the verifier"),
-    "drafted": (lambda c: f"{c.drafted} ({c.tested} tested, {c.accepted} accepted)", "tokens the drafter proposed"),
-    "prompt evaluated": (
-        lambda c: f"{c.prefill_tokens} in {c.prefill_s:.2f} s",
-        "prompt tokens that were not in the cache",
-    ),
-    "first token": (lambda c: "-" if c.ttft_s is None else f"{c.ttft_s:.2f} s", "from question to first token"),
-    "decode time": (
-        lambda c: f"{c.decode_s:.2f} s (draft {c.draft_s:.2f}, verify {c.verify_s:.2f}, accept {c.accept_s:.2f})",
-        "where the time went",
-    ),
+    "accepted": (lambda c: share(c.acceptance_rate), "accepted / drafted"),
+    "alpha": (lambda c: share(c.alpha), "accepted / tested"),
+    "completion tokens": (lambda c: str(c.completion_tokens), ""),
+    "verifier passes": (lambda c: str(c.verifier_passes), ""),
+    "drafted": (lambda c: str(c.drafted), "tokens the drafter proposed"),
+    "tested": (lambda c: str(c.tested), "of these, decided by the verifier"),
+    "accepted tokens": (lambda c: str(c.accepted), "of these, kept"),
+    "prompt tokens": (lambda c: str(c.prefill_tokens), "evaluated; the rest was in the cache"),
+    "prompt time": (lambda c: seconds(c.prefill_s), ""),
+    "first token": (lambda c: seconds(c.ttft_s), "after the question"),
+    "decode time": (lambda c: seconds(c.decode_s), "prompt not included"),
+    "  drafting": (lambda c: seconds(c.draft_s), ""),
+    "  verifying": (lambda c: seconds(c.verify_s), ""),
+    "  accepting": (lambda c: seconds(c.accept_s), ""),
 }
 
 

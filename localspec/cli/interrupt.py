@@ -1,12 +1,17 @@
-"""Ctrl-C while an answer is being made: the first asks for an orderly end, the second insists."""
+"""The keyboard while an answer is being made: the first Ctrl-C asks for an orderly end, the second insists, and what
+is typed meanwhile waits for the next prompt instead of standing in the answer.
+"""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from localspec.cli.streams import is_terminal
 
 
 @contextmanager
@@ -25,6 +30,29 @@ def stoppable() -> Iterator[Callable[[], bool]]:
         return
     before = signal.signal(signal.SIGINT, press)
     try:
-        yield lambda: pressed
+        with unechoed():
+            yield lambda: pressed
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def unechoed() -> Iterator[None]:
+    """Keys are read later and do not show now, where the terminal can do that."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    if not is_terminal(sys.stdin):
+        yield
+        return
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    quiet = list(before)
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(keyboard, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

@@ -13,8 +13,13 @@ from localspec.cli.interrupt import stoppable
 from localspec.cli.options import Shared, with_shared
 
 EXAMPLES = """
-Examples: `localspec run "Why is the sky blue?"`; `localspec run --raw "Once upon a time" --max-tokens 64 --seed 1`;
-`git diff | localspec run --system "Write a commit message." --json`.
+[bold]Examples[/bold]
+
+localspec run "Why is the sky blue?"
+
+localspec run --raw "Once upon a time" --max-tokens 64 --seed 1
+
+git diff | localspec run --system "Write a commit message." --json
 """
 
 INTERRUPTED = 130

@@ -22,7 +22,21 @@ from localspec.services.settings import AnswerSettings
 CONTROL = ("<s>", "<|im_start|>", "<|im_end|>")
 BOS, START, END = range(3)
 BYTES = len(CONTROL)
-WORDS = ("user", "assistant", "system", "hello", " hello", " world", "  ", " the", " cat", "\n\n", "one", "two", "three")
+WORDS = (
+    "user",
+    "assistant",
+    "system",
+    "hello",
+    " hello",
+    " world",
+    "  ",
+    " the",
+    " cat",
+    "\n\n",
+    "one",
+    "two",
+    "three",
+)
 
 
 class FakeVocab:
@@ -190,6 +204,8 @@ class FakeRuntime:
         if report is not None:
             for warning in self.warnings:
                 report.warn(warning)
+            if self.scripts[0].reading_s:
+                report.note("reading the prompt")
         shared = 0
         for ours, held in zip(prompt, self.cache, strict=False):
             if ours != held:

@@ -31,7 +31,7 @@ def test_chatml_is_written_as_the_models_read_it() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_named_format_keeps_what_was_said(name: str) -> None:
-    """The rendering of a conversation begins with the rendering of its beginning, up to the answer: so a cache lasts."""
+    """A rendering begins with the rendering of its beginning, up to the answer: so a cache lasts."""
     template = Template(FORMATS[name], "<s>", "</s>")
     first = template.render([SYSTEM, TALK[0]])
     whole = template.render([SYSTEM, *TALK])
