@@ -89,6 +89,11 @@ class Stream:
         return self._generation.answer
 
     @property
+    def has_begun(self) -> bool:
+        """True from the first piece that was asked for."""
+        return inspect.getgeneratorstate(self._pieces) != inspect.GEN_CREATED
+
+    @property
     def _is_running(self) -> bool:
         return inspect.getgeneratorstate(self._pieces) == inspect.GEN_RUNNING
 
