@@ -29,7 +29,7 @@ from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 
 SIZES = (1, 2, 4, 6, 8, 12, 16)
-ROUNDS = 3  # in which every size of the cost curve is measured once more
+ROUNDS, PASSES = 3, 2  # of the cost curve: every size in turn, with so many passes each time
 WARM_UP = 16  # tokens
 
 
@@ -70,7 +70,7 @@ class Measurable(Protocol):
 
     def respeculate(self, drafter: str, N: Length, options: Mapping[str, str] | None = None) -> None: ...
 
-    def time_pass(self, count: int, /) -> float: ...
+    def time_pass(self, count: int, /, *, repeats: int) -> float: ...
 
     def forget(self) -> None: ...
 
@@ -136,7 +136,7 @@ def bench(choice: PairChoice, engine: EngineSettings, request: Request, report: 
     known = registry.load()
     names = [settle(replace(choice, drafter=name), known).drafter for name in request.drafters or ["auto"]]
     # The pair is opened for a drafter that needs a second model, if there is one: that fetches and checks the draft.
-    opener = next((name for name in names if drafters.entry(name).needs_draft), names[0])
+    opener = next((name for name in names if drafters.entry(name).uses_draft), names[0])
     with Runtime.open(replace(choice, drafter=opener), engine, report) as runtime:
         return measure(runtime, replace(request, drafters=names), report)
 
@@ -233,7 +233,7 @@ class Table:
         times: dict[int, list[float]] = {size: [] for size in SIZES if size < self._runtime.context_size // 2}
         for _ in range(ROUNDS):
             for size, found in times.items():
-                found.append(self._runtime.time_pass(size))
+                found.append(self._runtime.time_pass(size, repeats=PASSES))
                 self._step()
         return [(size, statistics.median(found)) for size, found in times.items()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from localspec.errors import ContextFullError, UsageError
 from localspec.services.bench import ROUNDS, WARM_UP, Bench, Request, measure
 from localspec.services.bench_runs import PLAIN, Configuration
 from localspec.services.prompts import Prompt
-from localspec.services.settings import AnswerSettings
+from localspec.services.runtime import Runtime
+from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 from tests.services.toy_pair import PASS_S, Collected, ToyPair
 
 PROMPTS = [Prompt("1", "chat", "abc"), Prompt("2", "code", "fgh")]
@@ -165,3 +167,16 @@ def test_the_document_has_the_fields_of_the_contract() -> None:
     assert all(wanted | {"overhead"} < set(row) for row in document["rows"])
     assert {row["category"] for row in document["rows"]} == {"all", "chat", "code"}
     assert (document["rows"][0]["drafter"], document["rows"][0]["N"]) == ("none", 0)
+
+
+@pytest.mark.gguf
+def test_b66_a_real_model_says_the_plain_text(smollm2: Path) -> None:
+    """Lookup on a text that repeats itself: drafts are accepted, and no row is flagged; near ties may occur."""
+    asked = Prompt("1", "chat", "Repeat this three times: the quick brown fox jumps over the lazy dog.")
+    answer = AnswerSettings(sampling=Sampling(temperature=0.0), max_tokens=32)
+    report = Collected()
+    with Runtime.open(PairChoice(verifier=str(smollm2), drafter="ngram"), EngineSettings(ctx_size=512), report) as pair:
+        done = measure(pair, Request([asked], answer, lengths=[4], repeats=1), report)
+    assert done.flagged == []
+    assert done.rows[-1].total.accepted > 0
+    assert [n for n, _ in done.cost_curve] == [1, 2, 4, 6, 8, 12, 16]

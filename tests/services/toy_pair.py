@@ -64,7 +64,7 @@ class ToyPair:
     def forget(self) -> None:
         self.verifier.rewind(0)
 
-    def time_pass(self, count: int) -> float:
+    def time_pass(self, count: int, *, repeats: int) -> float:
         return 0.001 * count
 
     def settings(self) -> dict[str, Any]:
