@@ -102,7 +102,9 @@ class Law:
         if draft.is_certain and draft.ids is not None:
             # The sum of what is left is exact here, so that even a tiny remainder is a law and no noise.
             return self.without(draft.ids.item(0)) or self
-        shared = self._aligned(draft) * (self.total / draft.total)
+        # Divided first: what a cold draft has left after its favourites can be so small that the quotient of the totals
+        # overflows.
+        shared = self._aligned(draft) / draft.total * self.total
         weights = self.weights - np.minimum(self.weights, shared)
         total = mass(weights)
         coarser = max(np.finfo(self.weights.dtype).eps, np.finfo(draft.weights.dtype).eps)

@@ -18,7 +18,6 @@ from localspec.core.fold import fold
 from localspec.core.law import Law, mass
 from localspec.errors import EngineError, UsageError
 
-
 _COLDEST = float(np.finfo(np.float32).tiny)
 """Logits cannot be divided by a temperature below this, and it is as good as 0 anyway."""
 
