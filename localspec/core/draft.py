@@ -28,8 +28,8 @@ class Draft:
     parents  (k,) int32, `ROOT` (-1) = child of the pending token
     laws     one `Law` per node, the law that node was really drawn from given its elder siblings; None for a
              deterministic pick (one-hot). `laws=None` says that all picks are deterministic.
-    confidences  about how likely the verifier takes each node once its parent is taken and its elders are not; None
-             when the drafter does not say. Nothing exact depends on it.
+    confidences  about how likely the verifier takes each node once its parent is taken, summing to at most 1 over
+             siblings; None when the drafter does not say. Nothing exact depends on it.
     """
 
     tokens: Ids
@@ -71,6 +71,11 @@ class Draft:
         for node, parent in enumerate(self.parents.tolist()):
             below.setdefault(parent, []).append(node)
         return {parent: tuple(nodes) for parent, nodes in below.items()}
+
+    @property
+    def leaves(self) -> int:
+        """Paths from the pending token to a node without children."""
+        return len(self) - len(self.children) + (ROOT in self.children)
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the first below the pending token down to `node`."""

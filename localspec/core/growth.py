@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from localspec.core.draft import EMPTY, ROOT, Draft, Ids
+from localspec.core.draft import ROOT, Draft, Ids
 from localspec.core.law import Law
 from localspec.core.shapes import Place, Shape
 
 
 class Sibling(NamedTuple):
-    """A token for a place; law as in `Draft`; prob: about how likely the verifier takes it, its elders refused."""
+    """A token for a place; law and prob as `Draft` has laws and confidences."""
 
     token: int
     law: Law | None
@@ -39,6 +39,19 @@ class Source(Protocol):
         `path(i)` spells the tokens from the pending token's child down to new node i. Returns a row for each of them.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A grown draft. numbers: of each node, its place among all nodes of the source's layers; -1: not evaluated."""
+
+    draft: Draft
+    numbers: tuple[int, ...]
+
+    def evaluated(self, path: Sequence[int]) -> list[int]:
+        """The leading nodes of an accepted `path` that the source has evaluated, by their numbers."""
+        numbers = [self.numbers[node] for node in path]
+        return numbers[: numbers.index(-1)] if -1 in numbers else numbers
 
 
 @dataclass
@@ -99,20 +112,21 @@ class _Tree:
             node = self.nodes[node].parent
         return np.array(tokens[::-1], dtype=np.int32)
 
-    def draft(self, kept: Sequence[int]) -> Draft:
+    def keep(self, kept: Sequence[int]) -> Grown:
         """`kept` nodes, ascending and closed under parents, as a draft."""
         number = {ROOT: ROOT} | {node: at for at, node in enumerate(kept)}
         chosen = [self.nodes[node] for node in kept]
         laws = tuple(node.law for node in chosen)
-        return Draft(
+        draft = Draft(
             np.array([node.token for node in chosen], dtype=np.int32),
             np.array([number[node.parent] for node in chosen], dtype=np.int32),
             laws if any(law is not None for law in laws) else None,
             tuple(node.prob for node in chosen),
         )
+        return Grown(draft, tuple(node.evaluated for node in chosen))
 
 
-def fixed(shape: Shape, source: Source, root: Any, *, is_end: Callable[[int], bool]) -> Draft:
+def fixed(shape: Shape, source: Source, root: Any, *, is_end: Callable[[int], bool]) -> Grown:
     """Fill the places of `shape`; `root` is the row that follows the pending token."""
     tree = _Tree(source)
     layer = tree.add(source.siblings(root, shape.widths.get((), 0), 1), ROOT)
@@ -126,7 +140,7 @@ def fixed(shape: Shape, source: Source, root: Any, *, is_end: Callable[[int], bo
         layer = []
         for node, row in zip(parents, rows, strict=True):
             layer += tree.add(source.siblings(row, shape.widths[tree.nodes[node].place], depth), node)
-    return tree.draft(range(len(tree.nodes))) if tree.nodes else EMPTY
+    return tree.keep(range(len(tree.nodes)))
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,7 @@ def dynamic(
     deeper: Callable[[int, float], bool],
     choose: Callable[[Sequence[float]], int],
     is_end: Callable[[int], bool],
-) -> Draft:
+) -> Grown:
     """Expand the likeliest nodes, then keep the best.
 
     deeper  (depth, chance) -> is one more draft pass for `depth` worth it, if its parents are reached with `chance`?
@@ -170,7 +184,7 @@ def dynamic(
         layer = []
         for node, row in zip(frontier, tree.evaluate(frontier), strict=True):
             layer += tree.add(source.siblings(row, growth.width, depth), node)
-    return tree.draft(best(tree.nodes, growth, choose))
+    return tree.keep(best(tree.nodes, growth, choose))
 
 
 def best(nodes: Sequence[Node], growth: Growth, choose: Callable[[Sequence[float]], int]) -> list[int]:

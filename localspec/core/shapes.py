@@ -5,12 +5,10 @@ A place is named by ranks: (0, 2) is the third child of the first child of the p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 
 from localspec.errors import UsageError
 
@@ -56,21 +54,11 @@ class Shape:
 
     @classmethod
     def parse(cls, text: str) -> Shape:
-        """From "4,2,2", or from a JSON file with a list of places as Medusa lists them: [[0], [0, 0], [1]]."""
-        if all(part.strip().isdigit() for part in text.split(",")):
-            return cls.branching([int(part) for part in text.split(",")])
-        try:
-            listed = json.loads(Path(text).expanduser().read_text(encoding="utf-8"))
-            return cls.of([[int(rank) for rank in place] for place in listed])
-        except OSError:
-            raise UsageError(
-                f"{text!r} is neither a branching nor a file that can be read",
-                hint="Give one number for each depth, like --tree 4,2,2, or a JSON file of places.",
-            ) from None
-        except (ValueError, TypeError):
-            raise UsageError(
-                f"{text} does not list the places of a tree", hint="Write JSON like [[0], [0, 0], [1]]."
-            ) from None
+        """From "4,2,2": one number of children for each depth."""
+        parts = text.split(",")
+        if not all(part.strip().isdigit() for part in parts):
+            raise UsageError(f"{text!r} is no branching", hint="Give one number for each depth, like 4,2,2.")
+        return cls.branching([int(part) for part in parts])
 
     def __len__(self) -> int:
         return len(self.places)
@@ -93,7 +81,7 @@ class Shape:
         return sum(place not in self.widths for place in self.places)
 
     def within(self, *, nodes: int, leaves: int) -> Shape:
-        """The likeliest part that has room: which tokens come is not known yet, so leaving places out biases nothing."""
+        """The likeliest part that has room: no token is known yet, so leaving places out biases nothing."""
         if len(self) <= nodes and self.leaves <= leaves:
             return self
         kept: list[Place] = []

@@ -1,4 +1,4 @@
-"""Lookahead decoding: the verifier guesses for itself, several positions ahead, in the pass it makes anyway (Fu et al. 2024).
+"""Lookahead decoding: the verifier guesses several positions ahead in the pass it makes anyway (Fu et al. 2024).
 
 A window of W columns keeps the last N - 1 Jacobi steps. Every pass evaluates it beside up to G candidates; the rows
 behind its newest guesses are the next step, and each column read from its oldest guess on is an n-gram for the pool,
@@ -66,6 +66,7 @@ class Lookahead:
         self._window: list[list[int]] = []  # levels, oldest first, W guesses each
         self._text: Ids = np.empty(0, dtype=np.int32)
         self._columns: list[list[int]] = []  # nodes of the last draft's window, by column
+        self._nodes = 0  # of that draft
         self._size = (0, 0, 0)
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
@@ -91,13 +92,19 @@ class Lookahead:
         for gram in self._pool.after(int(tokens[-1]), length, candidates):
             tree.add_path(gram)
         self._columns = tree.add_window(self._window)
-        return tree.draft()
+        draft = tree.draft()
+        self._nodes = len(draft)
+        return draft
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Read the next Jacobi step off the pass and move the window on."""
-        if not self._columns:
+        columns, self._columns = self._columns, []
+        if not columns or verdict is None:
             return
-        newest = [int(result.logits(column[-1] + 1).argmax()) for column in self._columns]
+        if result.rows != 1 + self._nodes:  # the draft was cut behind an end of the text: its nodes have moved
+            self._window = []
+            return
+        newest = [int(result.logits(column[-1] + 1).argmax()) for column in columns]
         for at, guess in enumerate(newest):
             self._pool.add((*(level[at] for level in self._window), guess))
         # Nothing can be guessed behind the end of the text, so the window goes on with another token there.
@@ -190,9 +197,7 @@ class _Tree:
     def add_window(self, levels: list[list[int]]) -> list[list[int]]:
         """The trunk of oldest guesses with a column branching off each; returns the nodes of each column."""
         trunk = self.add_path(tuple(levels[0]))
-        return [
-            [node, *self.add_path(tuple(level[at] for level in levels[1:]), node)] for at, node in enumerate(trunk)
-        ]
+        return [[node, *self.add_path(tuple(level[at] for level in levels[1:]), node)] for at, node in enumerate(trunk)]
 
     def draft(self) -> Draft:
         return Draft(np.array(self._tokens, dtype=np.int32), np.array(self._parents, dtype=np.int32))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from localspec.drafters import model, ngram, none
+from localspec.drafters import cascade, lookahead, model, ngram, none
 from localspec.drafters.base import Drafter, Lender
 from localspec.errors import UsageError
 
@@ -24,13 +24,17 @@ class Option:
 
 @dataclass(frozen=True)
 class Entry:
-    """One drafter. needs_draft: the pair must name a second model."""
+    """One drafter. needs_draft: the pair must name a second model; uses_draft: it is opened if there is one;
+    grows_trees: drafts branch whatever `--tree` says.
+    """
 
     name: str
     summary: str
     options_class: Callable[..., Any]
     drafter_class: Callable[[Any, Lender], Drafter]
     needs_draft: bool = False
+    uses_draft: bool = False
+    grows_trees: bool = False
 
     @property
     def options(self) -> list[Option]:
@@ -73,8 +77,10 @@ REGISTRY: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry("none", "plain decoding, the baseline", none.Options, none.NoDrafter),
-        Entry("model", "a second, smaller model drafts", model.Options, model.DraftModel, needs_draft=True),
+        Entry("model", "a second, smaller model drafts", model.Options, model.DraftModel, True, True),
         Entry("ngram", "prompt lookup: what followed last time", ngram.Options, ngram.Ngram),
+        Entry("lookahead", "the verifier guesses for itself", lookahead.Options, lookahead.Lookahead, grows_trees=True),
+        Entry("cascade", "several, asked in order of price", cascade.Options, cascade.Cascade, uses_draft=True),
     )
 }
 

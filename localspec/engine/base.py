@@ -26,7 +26,7 @@ class Vocab(Protocol):
     """Rows of the output layer; ids are 0 .. size - 1."""
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Ids of `text`; `add_special` adds BOS/EOS where the model wants them, `parse_special` reads control tokens."""
+        """Ids of `text`; `add_special` adds BOS/EOS if the model wants them, `parse_special` reads control tokens."""
         ...
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
@@ -41,7 +41,10 @@ class Vocab(Protocol):
 class Pass(Protocol):
     """One evaluation. Rows are views that live until the next evaluation of the same context."""
 
-    rows: int
+    @property
+    def rows(self) -> int:
+        """The pending token's row and one for each node."""
+        ...
 
     def logits(self, row: int) -> Row:
         """(V,) float32 view, not to be written to: row 0 follows the pending token, row i + 1 follows node i."""
@@ -51,21 +54,35 @@ class Pass(Protocol):
 class Context(Protocol):
     """A model's cache of one text. `evaluate` then exactly one `commit` (or `rewind`) is a transaction."""
 
-    vocab_size: int
-    capacity: int
-    """Tokens the cache can hold."""
-    draft_room: int
-    """Most nodes of a draft."""
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output layer."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Tokens the cache can hold."""
+        ...
+
+    @property
+    def draft_room(self) -> int:
+        """Most nodes of a draft."""
+        ...
 
     @property
     def leaves(self) -> int:
         """Most leaf paths of a draft; 1 when only chains are possible."""
         ...
 
-    busy_s: float
-    """Seconds spent inside llama.cpp so far."""
-    evaluated: int
-    """Tokens evaluated so far."""
+    @property
+    def busy_s(self) -> float:
+        """Seconds spent inside llama.cpp so far."""
+        ...
+
+    @property
+    def evaluated(self) -> int:
+        """Tokens evaluated so far."""
+        ...
 
     @property
     def length(self) -> int:

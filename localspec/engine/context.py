@@ -50,6 +50,7 @@ class ContextSettings:
     capacity: int
     draft_room: int = 16
     leaves: int = 0
+    snapshots: bool = True
     batch: int = 512
     threads: int = 1
     kv_type: CacheType = "f16"
@@ -108,7 +109,7 @@ class LlamaContext:
         params.n_batch = params.n_ubatch = max(settings.batch, rows + 1)
         params.n_seq_max = 1 + settings.leaves
         params.n_outputs_max = rows
-        params.n_rs_seq = settings.draft_room if model.is_recurrent else 0
+        params.n_rs_seq = settings.draft_room if model.is_recurrent and settings.snapshots else 0
         params.n_threads = params.n_threads_batch = settings.threads
         params.type_k = params.type_v = _CACHE_TYPES[settings.kv_type]
         params.flash_attn_type = _FLASH[settings.flash_attn]
@@ -210,6 +211,7 @@ class LlamaContext:
                 lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(0), None)
         if not logits:
             return None
+        self.memory.before(self._length)  # a draft may follow, token by token
         return LlamaPass(self, self._ticket, 1)
 
     # -- one round ----------------------------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class LlamaContext:
         count = 1 + len(draft)
         if self._length + count > self.capacity or count > self.draft_room + 1:
             raise ContextFullError(f"a draft of {count - 1} does not fit: {self._length} of {self.capacity} are used")
-        leaves = 1 if draft.is_chain else sum(node not in draft.children for node in range(len(draft)))
+        leaves = 1 if draft.is_chain else draft.leaves
         if leaves > self.leaves:
             raise DecodeError(f"a draft with {leaves} leaves, the context has sequences for {self.leaves}")
         if len(draft):

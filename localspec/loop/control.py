@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,16 +12,18 @@ class RoundReport:
     """One finished round, in the controller's terms; times in seconds.
 
     drafted, tested, accepted   nodes
-    depth          length of the accepted path plus one: tokens the round emitted
+    refused        the round ended because nothing that hung below the last token was accepted
     draft_s        spent in the drafter's propose and observe
     verify_s       spent in the verifier's pass (evaluate and commit)
     context        tokens in the verifier's cache before the round
-    confidences    what the drafter said of its tokens before drawing them, by depth; may be shorter than drafted
+    confidences    what the drafter said, before drawing, of the tokens at each depth of the path that was tested; may
+                   be shorter than that path
     """
 
     drafted: int
     tested: int
     accepted: int
+    refused: bool
     draft_s: float
     verify_s: float
     context: int
@@ -36,6 +39,14 @@ class Controller(Protocol):
 
     def pays(self, depth: int, confidence: float) -> bool:
         """Does one more token at `depth` pay if it is right with probability `confidence`?"""
+        ...
+
+    def choose(self, joints: Sequence[float]) -> int:
+        """How many nodes of a tree, best first, each reached and taken with this probability, are worth their rows?"""
+        ...
+
+    def price(self, count: int) -> float:
+        """What a verifier pass over `count` tokens costs in plain passes, as far as it is known."""
         ...
 
     def observe(self, report: RoundReport) -> None:
@@ -58,6 +69,12 @@ class FixedLength:
 
     def pays(self, depth: int, confidence: float) -> bool:
         return True
+
+    def choose(self, joints: Sequence[float]) -> int:
+        return len(joints)
+
+    def price(self, count: int) -> float:
+        return 1.0
 
     def observe(self, report: RoundReport) -> None:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -135,7 +136,9 @@ class Generation:
             round_ = play_round(
                 self.tokens,
                 verifier=self._verifier,
-                propose=(lambda: proposer.propose(self.tokens, limit)) if proposer else None,
+                propose=partial(proposer.propose, self.tokens, limit, leaves=self._verifier.leaves)
+                if proposer
+                else None,
                 sampling=self._sampling,
                 rule=self._rule,
                 keep=self._keep,
@@ -155,10 +158,11 @@ class Generation:
                 drafted=len(round_.draft),
                 tested=round_.verdict.tested,
                 accepted=len(round_.verdict.path),
+                refused=round_.verdict.source == "residual",
                 draft_s=draft_s,
                 verify_s=round_.verify_s,
                 context=context,
-                confidences=tuple(proposer.confidences) if proposer else (),
+                confidences=proposer.confidences(round_.draft, round_.verdict) if proposer else (),
             )
         )
         if self._finish is None and self._verifier.length + 1 > self._verifier.capacity:

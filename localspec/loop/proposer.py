@@ -5,14 +5,17 @@ Also gives it the budget of the round and takes note of the confidences it repor
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from localspec.core.draft import EMPTY, ROOT, Draft, Ids, Verdict
+from localspec.core.growth import Growth
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
+from localspec.core.shapes import Shape
 from localspec.drafters.base import Budget, Drafter
 from localspec.engine.base import Cancelled, Pass, Vocab
 from localspec.errors import DrafterError
@@ -25,13 +28,23 @@ Warn = Callable[[str], None]
 class Proposer:
     """Asks a drafter for drafts until it fails."""
 
-    def __init__(self, drafter: Drafter, controller: Controller, *, vocab: Vocab, warn: Warn) -> None:
+    def __init__(
+        self,
+        drafter: Drafter,
+        controller: Controller,
+        *,
+        vocab: Vocab,
+        warn: Warn,
+        tree: Shape | Growth | None = None,
+    ) -> None:
+        """`tree`: what drafts are asked for, None: chains."""
         self._drafter: Drafter | None = drafter
         self._controller = controller
         self._vocab = vocab
         self._warn = warn
         self._cancelled: Cancelled = lambda: False
-        self.confidences: list[float] = []
+        self._tree = tree
+        self._claims: list[float] = []
 
     @property
     def name(self) -> str:
@@ -46,38 +59,53 @@ class Proposer:
         """A new answer to `tokens` starts."""
         self._cancelled = cancelled
         if self._drafter:
-            try:
+            with self._harmless():
                 self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
-            except Exception as error:
-                self._switch_off(error)
 
-    def propose(self, tokens: Ids, limit: int) -> Draft:
-        """At most `limit` nodes below the last of `tokens`; nothing below an end token; EMPTY when the drafter fails."""
-        self.confidences = []
+    def propose(self, tokens: Ids, limit: int, *, leaves: int) -> Draft:
+        """At most `limit` nodes on `leaves` paths below the last of `tokens`, nothing below an end token.
+
+        EMPTY when the drafter fails.
+        """
+        self._claims = []
         if not self._drafter or limit <= 0:
             return EMPTY
-        try:
-            draft = self._drafter.propose(tokens, Budget(limit, self._pays, self._cancelled))
-            return self._checked(draft, limit)
-        except Exception as error:
-            self._switch_off(error)
-            return EMPTY
+        draft = EMPTY
+        with self._harmless():
+            draft = self._checked(self._drafter.propose(tokens, self._budget(limit, leaves)), limit, leaves)
+        return draft
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Tell the drafter what became of its draft."""
         if self._drafter:
-            try:
+            with self._harmless():
                 self._drafter.observe(result, verdict)
-            except Exception as error:
-                self._switch_off(error)
+
+    def confidences(self, draft: Draft, verdict: Verdict) -> tuple[float, ...]:
+        """What the drafter said of each depth of the tested path: that one of the siblings there would be taken."""
+        if draft.confidences is None:
+            return tuple(self._claims)
+        tested = [draft.children.get(node, ()) for node in (ROOT, *verdict.path)]
+        return tuple(sum(draft.confidences[node] for node in siblings) for siblings in tested if siblings)
+
+    def _budget(self, limit: int, leaves: int) -> Budget:
+        return Budget(
+            limit,
+            self._pays,
+            self._cancelled,
+            leaves=leaves,
+            tree=self._tree.within(nodes=limit, leaves=leaves) if self._tree and leaves > 1 else None,
+            choose=self._controller.choose,
+            price=self._controller.price,
+        )
 
     def _pays(self, depth: int, confidence: float) -> bool:
         pays = self._controller.pays(depth, confidence)
         if pays:
-            self.confidences.append(confidence)
+            self._claims.append(confidence)
         return pays
 
-    def _checked(self, draft: Draft, limit: int) -> Draft:
+    def _checked(self, draft: Draft, limit: int, leaves: int) -> Draft:
         if not len(draft):
             return EMPTY
         count, laws = len(draft), draft.laws
@@ -87,10 +115,19 @@ class Proposer:
             raise DrafterError(f"a draft of {count} tokens does not give one parent and one law for each")
         if not draft.is_chain and ((draft.parents < ROOT) | (draft.parents >= np.arange(count))).any():
             raise DrafterError("a draft names a parent that does not stand before its child")
+        if not draft.is_chain and draft.leaves > leaves:
+            raise DrafterError(f"{draft.leaves} paths were proposed where {leaves} were asked for")
         low, high = int(np.min(draft.tokens)), int(np.max(draft.tokens))
         if low < 0 or high >= self._vocab.size:
             raise DrafterError(f"token {high if low >= 0 else low} is outside the vocabulary of {self._vocab.size}")
         return draft.ending_at(self._vocab.is_end)
+
+    @contextlib.contextmanager
+    def _harmless(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  whatever a drafter raises only costs time
+            self._switch_off(error)
 
     def _switch_off(self, error: Exception) -> None:
         drafter, self._drafter = self._drafter, None

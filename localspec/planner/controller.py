@@ -22,6 +22,7 @@ LEAPS = (1, 3, 7)  # longest drafts while nothing wider than this was measured
 PURSE = 5.0  # what may be spent on finding out at the start
 RESERVE = 1.5  # what first curiosity leaves for later looks
 FULL = 8.0  # the most that can be saved up
+DEBT = -1.0  # drafts that should have paid may empty it no further
 ALLOWANCE = 0.01  # share of the time that may be spent on finding out
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
 CHANCE = 0.7  # acceptance that a look hopes for
@@ -128,6 +129,8 @@ class AutoLength:
         self._context = report.context + emitted
         self._passes.observe(rows, report.verify_s)
         self._acceptance.observe(report.accepted, report.refused, report.confidences)
+        if not self._passes.plain:
+            return  # nothing to compare with yet
         spent = self._passes.cost(rows) + report.draft_s / self._passes.plain
         self._account(emitted, spent)
         self._since_plain = 0 if rows == 1 else self._since_plain + 1
@@ -144,12 +147,18 @@ class AutoLength:
         self._diagnose()
 
     def choose(self, joints: Sequence[float]) -> int:
-        """All of them: a chain is ended by `pays`."""
-        return len(joints)
+        """How many nodes of a tree, best first, each reached and taken with this probability, are worth their rows?"""
+        best, most, gain = 0, 0.0, 0.0
+        for count, joint in enumerate(joints, start=1):
+            gain += joint
+            profit = gain - self._worth * (self._rows(count + 1) - 1.0)
+            if profit > most:
+                best, most = count, profit
+        return best
 
     def price(self, count: int) -> float:
-        """Plain passes that a pass over `count` tokens costs."""
-        return self._passes.cost(count)
+        """What a verifier pass over `count` tokens costs in plain passes, as far as it is known."""
+        return self._passes.cost(count) if self._passes.plain else 1.0
 
     def explain(self) -> str:
         """One line: what is chosen now and why."""
@@ -233,9 +242,7 @@ class AutoLength:
 
     def _bar(self, depth: int) -> float:
         """The probability of being accepted, elders included, from which on a token at `depth` pays."""
-        curve = self._passes.hoped if self._purse > 1.0 else self._passes.expected
-        worth = max(1.0, self._tokens / self._spent)  # tokens that the time of a plain pass brings elsewhere
-        draft, trust = self._draft, self._acceptance.mean
+        curve, draft, trust = self._curve, self._draft, self._acceptance.mean
         left = self._limit - depth  # tokens that may follow; each has to be computed before it is asked about
         gain = passed = 1.0
         bar = curve[depth + 1] - curve[depth] + draft * min(1, left)
@@ -243,9 +250,23 @@ class AutoLength:
             passed *= trust
             gain += passed
             bar = min(bar, (curve[depth + 1 + more] - curve[depth] + draft * min(1 + more, left)) / gain)
-        return worth * bar
+        return self._worth * bar
 
     # What it costs.
+
+    @property
+    def _curve(self) -> list[float]:
+        """t(n) / t(1), with hope while the purse can bear to be wrong."""
+        return self._passes.hoped if self._purse > 1.0 else self._passes.expected
+
+    def _rows(self, count: int) -> float:
+        """The same for one count, also for one wider than is recorded."""
+        return self._curve[count] if count < len(self._curve) else self._passes.cost(count)
+
+    @property
+    def _worth(self) -> float:
+        """Tokens that the time of a plain pass brings elsewhere."""
+        return max(1.0, self._tokens / self._spent)
 
     def _steps(self, report: Report) -> int:
         """Passes the drafter made for the round."""
@@ -285,7 +306,7 @@ class AutoLength:
 
     def _account(self, emitted: int, spent: float) -> None:
         """Enter a round that emitted tokens and took the time of `spent` plain passes."""
-        self._purse = min(FULL, self._purse + ALLOWANCE * spent + emitted - spent)
+        self._purse = min(FULL, max(DEBT, self._purse + ALLOWANCE * spent + emitted - spent))
         self._rounds += 1
         weight = max(PACE, 1.0 / (self._rounds + 3))
         self._tokens += weight * (emitted - self._tokens)

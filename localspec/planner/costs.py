@@ -12,8 +12,9 @@ TICK = 1e-9  # a coarse clock may show nothing at all
 FIRST = 3  # up to this many samples the least one counts
 CLIP = 0.25  # a sample further off than this share of the estimate counts as this far off
 MEMORY = 0.04  # least weight of a new sample
+FORM = 0.01  # the same for the cost of a pass relative to others
 SETTLED, REFRESH = 8, 4  # after so many samples of a time, the curves are drawn anew only with every fourth
-DRIFT = 0.04  # weight of a new sample in the factor that all passes share
+DRIFT = 0.06  # weight of a new sample in the factor that all passes share
 STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a compute-bound machine
 HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
 GENTLE = 0.02  # the least one more row can cost, in plain passes
@@ -22,9 +23,10 @@ GENTLE = 0.02  # the least one more row can cost, in plain passes
 class Estimate:
     """One time, in seconds."""
 
-    __slots__ = ("count", "value")
+    __slots__ = ("count", "memory", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: float = MEMORY) -> None:
+        self.memory = memory
         self.count = 0
         self.value = 0.0
 
@@ -40,7 +42,7 @@ class Estimate:
             self.value = seconds if self.count == 1 else min(self.value, seconds)
             return
         ratio = clipped(seconds / self.value)
-        self.value *= 1.0 + max(MEMORY, 1.0 / self.count) * (ratio - 1.0)
+        self.value *= 1.0 + max(self.memory, 1.0 / self.count) * (ratio - 1.0)
 
 
 class PassCosts:
@@ -52,7 +54,7 @@ class PassCosts:
 
     def __init__(self, longest: int, measured: Iterable[tuple[int, float]] = ()) -> None:
         self.longest = longest
-        self._shape = [Estimate() for _ in range(longest + 1)]
+        self._shape = [Estimate(FORM) for _ in range(longest + 1)]
         self._factor = 1.0
         self._curves: tuple[list[float], list[float]] | None = None
         self._settled = 0

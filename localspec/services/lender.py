@@ -9,6 +9,7 @@ import numpy as np
 
 from localspec.catalog.vocabularies import Comparison
 from localspec.core.draft import Ids
+from localspec.drafters.base import Drafter
 from localspec.engine.base import Context, Vocab
 from localspec.errors import DrafterError
 from localspec.services.loading import Loaded
@@ -23,20 +24,34 @@ class Second:
 
 
 class PairLender:
-    """`drafters.base.Lender` over the models of one pair; remembers what it lent."""
+    """`drafters.base.Lender` over the models of one pair. What it lends stays its own, open for the next drafter."""
 
-    def __init__(self, vocab: Vocab, second: Callable[[str], Second | None]) -> None:
-        """`second` finds the model for a role, None when the pair has none; raises `PairError` when it does not fit."""
+    def __init__(
+        self, vocab: Vocab, second: Callable[[str], Second | None], build: Callable[[str, PairLender], Drafter]
+    ) -> None:
+        """`second` finds the model for a role, None when the pair has none; raises `PairError` when it does not fit.
+
+        `build` makes a drafter of the registry with its default options.
+        """
         self.vocab_size = vocab.size
         self.is_end = vocab.is_end
         self._second = second
+        self._build = build
         self._found: dict[str, Second] = {}
-        self.lent: list[Loaded] = []
+        self._lent: dict[str, Loaded] = {}
+
+    @property
+    def lent(self) -> list[Loaded]:
+        """The models that are open."""
+        return list(self._lent.values())
 
     def context(self, role: str) -> Context:
-        loaded = self._find(role).open()
-        self.lent.append(loaded)
-        return loaded.context
+        if role not in self._lent:
+            self._lent[role] = self._find(role).open()
+        return self._lent[role].context
+
+    def drafter(self, name: str) -> Drafter:
+        return self._build(name, self)
 
     def known(self, role: str) -> int:
         return self._find(role).comparison.known
@@ -53,6 +68,6 @@ class PairLender:
         return self._found[role]
 
     def close(self) -> None:
-        for loaded in self.lent:
+        for loaded in self._lent.values():
             loaded.close()
-        self.lent = []
+        self._lent = {}

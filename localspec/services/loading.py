@@ -141,8 +141,8 @@ def _load(file: ModelFile, settings: ContextSettings, layers: int, *, role: str,
                 f"{file.path.name} ({model.architecture}) has no next-token law: it cannot be a {role}",
                 hint="Name a language model.",
             )
-        # A recurrent state keeps one snapshot per draft token, and a tree needs an attention cache.
-        chains_only = replace(settings, leaves=0) if model.is_recurrent else settings
+        # A tree needs an attention cache that keeps all positions; more sequences only cost the others memory.
+        chains_only = replace(settings, leaves=0) if model.is_recurrent or model.window else settings
         context = LlamaContext(model, chains_only)
     except BaseException:
         model.close()

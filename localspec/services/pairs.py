@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from localspec.catalog.registry import Pair, Registry
+from localspec.core.growth import Growth
+from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters
 from localspec.errors import UsageError
 from localspec.services.settings import PairChoice
@@ -14,6 +18,10 @@ from localspec.services.settings import PairChoice
 Length = int | Literal["auto"]
 MOST = 64
 """Longest draft anybody may ask for."""
+ROOM = 32
+"""Nodes of a draft that contexts are made for, unless more are asked for."""
+LEAVES = 16
+"""Leaf paths of a tree that contexts are made for."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +37,9 @@ class SettledPair:
     options: Mapping[str, str]
 
     @property
-    def needs_draft(self) -> bool:
-        return drafters.entry(self.drafter).needs_draft
+    def uses_draft(self) -> bool:
+        """True when the drafter opens the pair's second model."""
+        return drafters.entry(self.drafter).uses_draft
 
 
 def settle(choice: PairChoice, registry: Registry) -> SettledPair:
@@ -48,15 +57,40 @@ def settle(choice: PairChoice, registry: Registry) -> SettledPair:
     inherited = pair.options if pair and pair.drafter == drafter else {}
     options = {**{key: str(value) for key, value in inherited.items()}, **choice.options}
     drafters.entry(drafter).parse(options)
+    tree = choice.tree or (pair.tree if pair else "none")
+    read_tree(tree)
     return SettledPair(
         name=pair.name if pair else verifier,
         verifier=verifier,
         draft=draft,
         drafter=drafter,
         N=_length(choice.N if choice.N is not None else pair.N if pair else "auto"),
-        tree=choice.tree or (pair.tree if pair else "none"),
+        tree=tree,
         options=options,
     )
+
+
+def read_tree(text: str) -> Shape | Growth | None:
+    """What `--tree` asks for: None for chains, a shape, or a tree that grows as far as it pays.
+
+    A file lists the places of an irregular shape in JSON, as Medusa does: [[0], [0, 0], [1]].
+    """
+    if text in ("none", "auto"):
+        return Growth(nodes=ROOM, leaves=LEAVES) if text == "auto" else None
+    if all(part.strip().isdigit() for part in text.split(",")):
+        return Shape.parse(text)
+    try:
+        listed = json.loads(Path(text).expanduser().read_text(encoding="utf-8"))
+        return Shape.of([[int(rank) for rank in place] for place in listed])
+    except OSError:
+        raise UsageError(
+            f"tree {text!r} is neither a branching nor a file that can be read",
+            hint="Choose none, auto, one number for each depth like 4,2,2, or a JSON file of places.",
+        ) from None
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"{text} does not list the places of a tree", hint="Write JSON like [[0], [0, 0], [1]]."
+        ) from None
 
 
 def _named(choice: PairChoice, registry: Registry) -> Pair | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import statistics
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,10 @@ from localspec.catalog import fetch, registry, vocabularies
 from localspec.catalog.modelfile import ModelFile
 from localspec.core.coupled import Coupled
 from localspec.core.draft import Draft
+from localspec.core.growth import Growth
 from localspec.core.rejection import Rejection
 from localspec.core.rule import Rule
+from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters
 from localspec.drafters.base import Drafter
 from localspec.engine.base import Cancelled, Context
@@ -29,17 +33,18 @@ from localspec.loop.control import Controller, FixedLength
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
 from localspec.planner.controller import AutoLength
+from localspec.planner.treecontrol import AutoTree
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, load, need
-from localspec.services.pairs import Length, SettledPair, settle
+from localspec.services.pairs import LEAVES, ROOM, Length, SettledPair, read_tree, settle
 from localspec.services.report import Once, Report, Silent
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 from localspec.services.stream import Stream, Turns
 
+logger = logging.getLogger(__name__)
+
 CONTEXT_LIMIT = 8192
 """Context size when none is asked for: the model's own, but no more than this."""
-DRAFT_ROOM = 32
-"""Most nodes of a draft that contexts are made for, unless a longer N is asked for."""
 
 
 class Runtime:
@@ -67,11 +72,12 @@ class Runtime:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._capacity = engine.ctx_size or min(files["verifier"].context_length or CONTEXT_LIMIT, CONTEXT_LIMIT)
         self._drafter: Drafter | None = None
-        self._lender: PairLender | None = None
+        self._tree: Shape | Growth | None = None
         self._controller: Controller = FixedLength(0)
         self._loaded: Loaded | None = self._load("verifier")
+        self._lender = PairLender(self.vocab, self._second, _with_defaults)
         try:
-            self.respeculate(pair.drafter, pair.N, pair.options)
+            self.respeculate(pair.drafter, pair.N, pair.options, tree=pair.tree)
         except BaseException:
             self.close()
             raise
@@ -83,7 +89,7 @@ class Runtime:
         pair = settle(choice, known)
         files = {"verifier": fetch.resolve(pair.verifier, known, report)}
         missing: dict[str, LocalspecError] = {}
-        if pair.draft is not None and pair.needs_draft:
+        if pair.draft is not None and pair.uses_draft:
             try:
                 files["draft"] = fetch.resolve(pair.draft, known, report)
             except CatalogError as error:
@@ -91,6 +97,10 @@ class Runtime:
         return cls(pair, engine, files, report, missing=missing)
 
     # -- what is loaded -----------------------------------------------------------------------------------------------
+
+    @property
+    def _lent(self) -> list[Loaded]:
+        return self._lender.lent
 
     @property
     def _verifier(self) -> Loaded:
@@ -137,10 +147,19 @@ class Runtime:
         return self._drafter.name if self._drafter else "none"
 
     @property
+    def lender(self) -> PairLender:
+        """What drafters borrow; for those who build one of their own (audit)."""
+        return self._lender
+
+    @property
+    def control(self) -> tuple[Shape | Growth | None, Controller]:
+        """What drafts are asked for, and who decides how far each goes."""
+        return self._tree, self._controller
+
+    @property
     def placement(self) -> list[str]:
         """One line per model: file, quantisation, size, where its layers live."""
-        lent = self._lender.lent if self._lender else []
-        return [self._verifier.where("verifier"), *(loaded.where("draft") for loaded in lent)]
+        return [self._verifier.where("verifier"), *(loaded.where("draft") for loaded in self._lent)]
 
     def settings(self) -> dict[str, Any]:
         """What was asked for and what is in use, for `run --json`."""
@@ -159,33 +178,40 @@ class Runtime:
             "kv_type": context.settings.kv_type,
             "flash_attn": context.settings.flash_attn,
             "gpu_layers": self._verifier.layers_on_gpu,
+            "draft_gpu_layers": next((loaded.layers_on_gpu for loaded in self._lent), None),
             "rollback": context.memory.name,
         }
 
     # -- speculation --------------------------------------------------------------------------------------------------
 
-    def respeculate(self, drafter: str, N: Length, options: Mapping[str, str] | None = None) -> None:
-        """Draft with another drafter or length from now on; the verifier stays loaded, the controller starts anew.
+    def respeculate(
+        self, drafter: str, N: Length, options: Mapping[str, str] | None = None, *, tree: str = "none"
+    ) -> None:
+        """Draft in another way from now on; models stay loaded, the controller starts anew.
 
-        A drafter that cannot be had is warned about once and leaves plain decoding. Raises `UsageError` for names and
-        options that do not exist, `BusyError` in the middle of an answer.
+        A drafter that cannot be had is warned about once and leaves plain decoding. Raises `UsageError` for names,
+        options and trees that do not exist, `BusyError` in the middle of an answer.
         """
         entry = drafters.entry(drafter)
         parsed = entry.parse(options or {})
+        asked = read_tree(tree)
         with self._turns.taken():
             self._close_drafter()
-            self._lender = PairLender(self.vocab, self._second)
             try:
                 self._drafter = entry.drafter_class(parsed, self._lender)
-            except LocalspecError as error:
-                if isinstance(error, UsageError):
-                    raise
+            except UsageError:
+                raise
+            except Exception as error:  # whatever is wrong with a drafter, it can only cost time
+                logger.debug("drafter cannot be built", exc_info=error)
+                self._report.warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {_told(error)}")
+            if asked is not None and self._verifier.context.leaves == 1:
                 self._report.warn(
-                    f"Drafter {drafter} cannot be used, plain decoding goes on: {error} {error.hint}".strip()
+                    "This verifier's memory (recurrent, or with a sliding window) cannot check trees: "
+                    "chains are drafted instead."
                 )
-                self._close_drafter()
-            self._controller = AutoLength() if N == "auto" else FixedLength(N)
-            self._length: Length = N
+                asked, tree = None, "none"
+            self._length, self._tree, self._tree_name = N, asked, tree
+            self._tree, self._controller = _control(N, asked, grows=entry.grows_trees)
 
     def _second(self, role: str) -> Second | None:
         if role in self._missing:
@@ -220,7 +246,10 @@ class Runtime:
         longest = self.pair.N if isinstance(self.pair.N, int) else 0
         return ContextSettings(
             capacity=self._capacity,
-            draft_room=1 if is_draft else max(DRAFT_ROOM, longest),
+            draft_room=max(ROOM, longest),
+            leaves=LEAVES,
+            # A draft goes token by token: what it may have to forget is older than its last pass.
+            snapshots=not is_draft,
             threads=engine.threads or default_threads(),
             kv_type=engine.draft_kv_type if is_draft else engine.kv_type,
             flash_attn=engine.flash_attn,
@@ -252,7 +281,7 @@ class Runtime:
         stop = threading.Event()
         proposer = None
         if self._drafter and speculate:
-            proposer = Proposer(self._drafter, controller, vocab=self.vocab, warn=self._drop_drafter)
+            proposer = Proposer(self._drafter, controller, vocab=self.vocab, warn=self._drop_drafter, tree=self._tree)
         generation = Generation(
             prompt,
             verifier=self._verifier.context,
@@ -267,6 +296,7 @@ class Runtime:
             cancelled=(lambda: stop.is_set() or cancelled()) if cancelled else stop.is_set,
         )
         generation.counters.N = self._length if speculate else 0
+        generation.counters.tree = self._tree_name if speculate else "none"
         stream = Stream(generation, self._turns, stop)
         self._streams.add(stream)
         return stream
@@ -277,8 +307,7 @@ class Runtime:
         self._drafter = None
 
     def _engine_s(self) -> float:
-        lent = self._lender.lent if self._lender else []
-        return self._verifier.context.busy_s + sum(loaded.context.busy_s for loaded in lent)
+        return self._verifier.context.busy_s + sum(loaded.context.busy_s for loaded in self._lent)
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
@@ -301,34 +330,55 @@ class Runtime:
         """Empty all caches, so that the next answer starts from nothing."""
         with self._turns.taken():
             self._verifier.context.rewind(0)
-            for loaded in self._lender.lent if self._lender else []:
+            for loaded in self._lent:
                 loaded.context.rewind(0)
 
     def close(self) -> None:
         """End the answer that is running, free drafter and verifier; closing twice is fine."""
         with self._turns.last(self._stop_streams):
             self._close_drafter()
+            self._lender.close()
             if self._loaded:
                 self._loaded.close()
                 self._loaded = None
 
     def _stop_streams(self) -> None:
         for stream in list(self._streams):
-            stream.close()
+            if stream.has_begun:
+                stream.close()
 
     def _close_drafter(self) -> None:
         if self._drafter:
             self._drafter.close()
             self._drafter = None
-        if self._lender:
-            self._lender.close()
-            self._lender = None
 
     def __enter__(self) -> Runtime:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _told(error: Exception) -> str:
+    """An error and its remedy in one line."""
+    reason = str(error).rstrip(".") or type(error).__name__
+    return f"{reason}. {error.hint}".rstrip() if isinstance(error, LocalspecError) else f"{reason}."
+
+
+def _with_defaults(name: str, lender: PairLender) -> Drafter:
+    entry = drafters.entry(name)
+    return entry.drafter_class(entry.parse({}), lender)
+
+
+def _control(N: Length, tree: Shape | Growth | None, *, grows: bool) -> tuple[Shape | Growth | None, Controller]:
+    """How far each draft may go: N tokens of a chain, all places of a shape, N layers of a growing tree, or auto."""
+    if isinstance(tree, Shape):
+        return tree, FixedLength(len(tree))
+    if N == "auto":
+        return tree, AutoTree() if tree or grows else AutoLength()
+    if tree is None:
+        return None, FixedLength(ROOM if grows and N else N)
+    return replace(tree, depth=N), FixedLength(ROOM if N else 0)
 
 
 def _rule(settings: AnswerSettings) -> Rule:

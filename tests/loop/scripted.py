@@ -9,7 +9,8 @@ import numpy as np
 from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
-from localspec.drafters.base import Budget
+from localspec.drafters.base import Budget, Drafter
+from localspec.drafters.registry import REGISTRY
 from localspec.engine.base import Cancelled, Context, Pass, Vocab
 from localspec.errors import DrafterError
 
@@ -112,6 +113,10 @@ class Lending:
             raise DrafterError(f"there is no model for {role}")
         self.lent.append(self._make())
         return self.lent[-1]
+
+    def drafter(self, name: str) -> Drafter:
+        entry = REGISTRY[name]
+        return entry.drafter_class(entry.parse({}), self)
 
     def known(self, role: str) -> int:
         return self._known or self.vocab_size

@@ -47,7 +47,7 @@ SHAPES: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class Text:
-    """Token by token: how likely a guess is accepted there, whether it is, and what the drafter says of it (if it does).
+    """Token by token: whether a guess is accepted there, and what the drafter says of it before, if it does.
 
     Every choice of lengths meets the same luck at the same place.
     """
@@ -143,17 +143,16 @@ def play(
         slower = 1.0 + machine.growth * run.tokens / 1000.0
         draft_s = machine.draft * plain * slower * (steps + (machine.catch_up * missed if limit else 0.0))
         verify_s = machine.shape(drafted + 1) * slower
-        tested = min(accepted + 1, drafted)
         lengths.observe(
             RoundReport(
-                drafted,
-                tested,
-                accepted,
-                tested > accepted,
-                shown(draft_s),
-                shown(verify_s),
-                context,
-                tuple(confidences),
+                drafted=drafted,
+                tested=min(accepted + 1, drafted),
+                accepted=accepted,
+                refused=accepted < drafted,
+                draft_s=shown(draft_s),
+                verify_s=shown(verify_s),
+                context=context,
+                confidences=tuple(confidences),
             )
         )
         run.starts.append(run.tokens)
