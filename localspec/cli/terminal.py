@@ -84,15 +84,15 @@ class Terminal:
         self.settle()
 
     def _move(self, what: str, work: Work, *, done: int, total: int | None, unit: Unit, now: float) -> None:
+        figures = amounts(done, total, unit, rate(work, done, now))
         if work.task is None:
             if now - work.started < PATIENCE_S:
                 return
             if self._bars is None:
                 self._bars = bars(self._console)
                 self._bars.start()
-            work.task = self._bars.add_task(what, total=total, figures="")
-        if self._bars is not None:
-            figures = amounts(done, total, unit, rate(work, done, now))
+            work.task = self._bars.add_task(what, total=total, completed=done, figures=figures)
+        elif self._bars is not None:
             self._bars.update(work.task, completed=done, total=total, figures=figures)
 
     def _finish(self, what: str) -> None:
