@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from localspec.core.draft import Ids
 from localspec.core.rejection import Rejection
 from localspec.core.sampling import Sampling
-from localspec.drafters.base import Budget
+from localspec.drafters.base import Budget, Drafter
 from localspec.drafters.ngram import Guess, Ngram, Options, Support, Trust
 from localspec.engine.base import Context
 from localspec.errors import UsageError
@@ -38,6 +38,9 @@ class NoModels:
 
     def blocked(self, role: str) -> Ids:
         raise AssertionError(role)
+
+    def drafter(self, name: str) -> Drafter:
+        raise AssertionError(name)
 
 
 def ids(tokens: list[int]) -> Ids:

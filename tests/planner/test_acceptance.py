@@ -1,0 +1,89 @@
+"""Running estimates of acceptance: by depth, by confidence, and when the text changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from localspec.planner.acceptance import Acceptance
+
+
+def taught(rounds: list[tuple[int, bool]], *, said: tuple[float, ...] = ()) -> Acceptance:
+    acceptance = Acceptance(8)
+    for accepted, refused in rounds:
+        acceptance.observe(accepted, refused, said)
+    return acceptance
+
+
+def test_the_mean_counts_tested_tokens_only() -> None:
+    """B61: what stands behind a rejected token was never tested."""
+    acceptance = taught([(2, True), (0, True), (3, False)] * 60)
+    assert acceptance.mean == pytest.approx(5 / 7, abs=0.05)
+    assert (acceptance.tests, acceptance.passed) == (7 * 60, 5 * 60)
+
+
+def test_depths_are_told_apart() -> None:
+    """The first token always passes, the second never."""
+    acceptance = taught([(1, True)] * 100)
+    assert acceptance.by_depth[1] > 0.9
+    assert acceptance.by_depth[2] < 0.1
+    assert acceptance.by_depth[5] == pytest.approx(acceptance.mean)
+
+
+def test_a_confidence_is_taken_at_its_word_until_it_is_tested() -> None:
+    acceptance = Acceptance(8)
+    assert acceptance.believed(0.83) == pytest.approx(0.83)
+    for _ in range(60):
+        acceptance.observe(0, True, (0.83,))
+    assert acceptance.believed(0.83) < 0.15
+    assert acceptance.believed(0.55) == pytest.approx(0.55), "other confidences are judged apart"
+
+
+def test_only_tested_tokens_count_for_their_confidence() -> None:
+    acceptance = Acceptance(8)
+    for _ in range(60):
+        acceptance.observe(0, True, (0.15, 0.95))
+    assert acceptance.believed(0.95) == pytest.approx(0.95)
+
+
+def test_a_change_of_the_text_is_noticed_within_a_dozen_tests() -> None:
+    acceptance = taught([(1, False)] * 200)
+    for _ in range(12):
+        acceptance.observe(0, True, ())
+    assert acceptance.mean < 0.45
+
+
+def test_chance_is_not_taken_for_a_change() -> None:
+    rng = np.random.default_rng(3)
+    acceptance = Acceptance(8)
+    means = []
+    for _ in range(400):
+        right = bool(rng.random() < 0.8)
+        acceptance.observe(int(right), not right, ())
+        means.append(acceptance.mean)
+    assert min(means[50:]) > 0.6
+
+
+def test_an_old_record_loses_weight_but_not_its_opinion() -> None:
+    acceptance = taught([(1, False)] * 50)
+    before = acceptance.mean
+    for _ in range(1000):
+        acceptance.observe(0, False, ())
+    assert acceptance.mean == pytest.approx(before)
+    for _ in range(4):
+        acceptance.observe(0, True, ())
+    assert acceptance.mean < 0.65
+
+
+def test_the_mean_claim_is_of_all_tokens_asked_about() -> None:
+    acceptance = Acceptance(8)
+    for _ in range(100):
+        acceptance.claim(0.25)
+        acceptance.claim(0.75)
+    assert acceptance.claimed == pytest.approx(0.5, abs=0.03)
+
+
+def test_what_a_profile_knows_is_where_it_starts() -> None:
+    acceptance = Acceptance(8, (0.9, 0.7, 0.5))
+    assert acceptance.mean == pytest.approx(0.7)
+    assert acceptance.by_depth[1] > acceptance.by_depth[2] > acceptance.by_depth[3]

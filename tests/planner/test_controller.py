@@ -1,0 +1,283 @@
+"""The controller against oracles that know machine and text: simulated clocks, fixed seeds, exact figures."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.loop.control import Controller, RoundReport
+from localspec.planner.controller import ALLOWANCE, LENGTHS, PURSE, AutoLength
+from localspec.planner.profile import Profile
+from tests.planner.simulation import SHAPES, Machine, Run, Text, best_fixed, fixed_speed, play, text
+
+DRAFTS = (0.0, 0.05, 0.3, 1.0)
+RATES = (0.0, 0.3, 0.6, 0.9)
+SPREADS = (None, 2.0)  # a drafter that says nothing of its tokens, one that tells the chance of each
+
+
+def stationary(shape: str, draft: float, *, tokens: int, catch_up: float) -> list[tuple[str, Machine, Text]]:
+    machine = Machine(SHAPES[shape], draft, catch_up=catch_up)
+    return [
+        (
+            f"{shape}, draft {draft}, acceptance {rate}, spread {spread}",
+            machine,
+            text([rate] * (tokens + 20), spread=spread, seed=7),
+        )
+        for rate in RATES
+        for spread in SPREADS
+    ]
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_never_slower_than_plain(shape: str, draft: float) -> None:
+    """B69: whatever machine, draft and text, 1,000 tokens take at most 2 % longer than plain decoding."""
+    for name, machine, words in stationary(shape, draft, tokens=1000, catch_up=0.25):
+        run = play(AutoLength(), machine, words, tokens=1000)
+        assert run.speed >= 0.98 * fixed_speed(0, machine, words, tokens=1000), name
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_close_to_the_best_fixed_length_in_a_chat(shape: str, draft: float) -> None:
+    """Eight answers of 250 tokens, nothing known before, against the best N in hindsight; finding out is included."""
+    ratios = {}
+    for name, machine, words in stationary(shape, draft, tokens=2000, catch_up=0.1):
+        run = play(AutoLength(), machine, words, tokens=2000, answer=250)
+        ratios[name] = run.speed / best_fixed(machine, words, tokens=2000)
+    assert min(ratios.values()) >= 0.93, ratios
+    assert np.mean(list(ratios.values())) >= 0.96, ratios
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_honest_confidences_beat_every_fixed_length_where_tokens_differ(shape: str) -> None:
+    machine, words = Machine(SHAPES[shape], 0.0), text([0.6] * 3020, spread=1.0, seed=3)
+    assert play(AutoLength(), machine, words, tokens=3000).speed > best_fixed(machine, words, tokens=3000)
+
+
+@pytest.mark.parametrize("shape", ["flat", "stepped", "F32"])
+def test_confidences_that_mean_something_else_are_calibrated(shape: str) -> None:
+    """A drafter that says its third power; what it is worth is learned from what becomes of its tokens."""
+    machine, tokens = Machine(SHAPES[shape], 0.05, catch_up=0.1), 3000
+    words = text([0.6] * (tokens + 20), spread=2.0, said=lambda chance: chance**3, seed=5)
+    run = play(AutoLength(), machine, words, tokens=tokens, answer=250)
+    assert run.speed >= 0.95 * best_fixed(machine, words, tokens=tokens)
+
+
+MOODS = {
+    "prose, then code": [0.1] * 200 + [0.9] * 820,
+    "code, then prose": [0.9] * 200 + [0.1] * 820,
+    "bursts": ([0.1] * 60 + [0.9] * 40) * 11,
+}
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("draft", [0.0, 0.05])
+@pytest.mark.parametrize("mood", MOODS)
+def test_a_text_that_changes(mood: str, draft: float, spread: float | None) -> None:
+    """No fixed length can follow: the controller is close to the best of them everywhere, mostly ahead."""
+    ratios = []
+    for shape in SHAPES.values():
+        machine = Machine(shape, draft, catch_up=0.1)
+        words = text(MOODS[mood], spread=spread, seed=11)
+        run = play(AutoLength(), machine, words, tokens=1000)
+        assert run.speed >= 0.98 * fixed_speed(0, machine, words, tokens=1000)
+        ratios.append(run.speed / best_fixed(machine, words, tokens=1000))
+    assert min(ratios) >= 0.9
+    assert np.mean(ratios) >= (1.0 if mood != "bursts" else 0.96)
+
+
+@pytest.mark.parametrize("shape", ["flat", "gentle", "stepped"])
+def test_code_after_prose_is_noticed_within_tens_of_tokens(shape: str) -> None:
+    words = text(MOODS["prose, then code"], seed=2)
+    run = play(AutoLength(), Machine(SHAPES[shape], 0.05, catch_up=0.1), words, tokens=1000)
+    assert run.mean_length(100, 200) < 1.0
+    assert run.mean_length(260, 360) > 2.0
+
+
+def test_prose_after_code_is_noticed_within_tens_of_tokens() -> None:
+    words = text(MOODS["code, then prose"], seed=2)
+    run = play(AutoLength(), Machine(SHAPES["linear"], 0.05), words, tokens=1000)
+    again = play(AutoLength(), Machine(SHAPES["F32"], 0.05), words, tokens=1000)
+    assert again.mean_length(100, 200) > 3.0
+    assert again.mean_length(230, 330) < 1.0
+    assert run.mean_length(300, 1000) < 0.1
+
+
+@pytest.mark.parametrize("shape", ["F32", "Q4_0"])
+def test_a_growing_context_slows_all_passes_and_misleads_nobody(shape: str) -> None:
+    """Passes take twice as long after 1,000 tokens: a plain pass measured early must not look cheap for that."""
+    machine = Machine(SHAPES[shape], 0.05, growth=1.0)
+    words = text([0.8] * 2020, seed=1)
+    run = play(AutoLength(), machine, words, tokens=2000)
+    assert run.speed >= 0.95 * best_fixed(machine, words, tokens=2000)
+
+
+def test_a_first_pass_that_is_late_does_not_switch_drafting_off() -> None:
+    """The first pass of a new shape builds graphs or loads kernels; it says little about the next."""
+    shape, seen = SHAPES["F32"], set[int]()
+
+    def late(n: int) -> float:
+        first = n not in seen
+        seen.add(n)
+        return shape(n) * (4.0 if first and n > 1 else 1.0)
+
+    words = text([0.9] * 1020, seed=4)
+    run = play(AutoLength(), Machine(late, 0.0, noise=0.0), words, tokens=1000)
+    assert run.speed > 1.5 / shape(1)
+
+
+def test_few_lengths_are_used_once_things_are_known() -> None:
+    words = text([0.8] * 2020, seed=6)
+    run = play(AutoLength(), Machine(SHAPES["gentle"], 0.05), words, tokens=2000)
+    later = [n for n, at in zip(run.lengths, run.starts, strict=True) if 500 <= at < 1950]
+    assert set(later) <= {0, *LENGTHS}
+    assert len([n for n in set(later) if later.count(n) > len(later) / 20]) <= 4
+    assert sum(a != b for a, b in pairwise(later)) < len(later) / 4
+
+
+def curiosity(run: Run, machine: Machine) -> float:
+    """Plain passes lost against plain decoding."""
+    return run.seconds / machine.shape(1) - run.tokens
+
+
+@pytest.mark.parametrize("draft", [0.05, 0.3, 1.0])
+def test_finding_out_costs_no_more_than_the_purse_and_the_allowance(draft: float) -> None:
+    machine = Machine(SHAPES["linear"], draft)
+    for tokens in (200, 1000, 4000):
+        run = play(AutoLength(), machine, text([0.0] * (tokens + 20), seed=1), tokens=tokens)
+        worst_round = 3 * 0.8 + 3 * draft + 1
+        assert curiosity(run, machine) <= PURSE + ALLOWANCE * tokens + worst_round
+
+
+def test_a_draft_as_slow_as_the_verifier_is_told_once_and_left_alone() -> None:
+    controller = AutoLength()
+    run = play(controller, Machine(SHAPES["flat"], 1.0), text([0.9] * 1020, seed=1), tokens=1000)
+    (line,) = controller.warnings()
+    assert "of a plain verifier pass" in line
+    assert controller.warnings() == []
+    assert run.mean_length(100, 1000) < 0.02
+    assert controller.explain().startswith("N=0")
+
+
+def test_a_draft_of_another_family_is_told_once() -> None:
+    controller = AutoLength()
+    play(controller, Machine(SHAPES["flat"], 0.0), text([0.01] * 4020, seed=1), tokens=4000)
+    (line,) = controller.warnings()
+    assert "draft tokens were accepted" in line
+    assert controller.warnings() == []
+
+
+def test_a_good_pair_is_not_warned_about() -> None:
+    controller = AutoLength()
+    play(controller, Machine(SHAPES["F32"], 0.05), text([0.8] * 2020, seed=1), tokens=2000)
+    assert controller.warnings() == []
+
+
+PROFILE = Profile(verify_s=((1, 0.02), (2, 0.021), (4, 0.022), (8, 0.024)), draft_s=0.001, acceptance=(0.8, 0.8, 0.75))
+
+
+def test_a_profile_makes_the_first_draft_as_long_as_it_should_be() -> None:
+    assert AutoLength().limit(100) == 0
+    assert AutoLength(PROFILE).limit(100) >= 5
+    assert AutoLength(PROFILE).limit(2) == 2
+
+
+def test_a_profile_that_says_no_leaves_plain_decoding() -> None:
+    slow = Profile(verify_s=((1, 0.02), (2, 0.038), (4, 0.07)), draft_s=0.01, acceptance=(0.3, 0.3))
+    assert AutoLength(slow).limit(100) == 0
+
+
+def test_it_says_what_it_does_and_why() -> None:
+    controller = AutoLength()
+    assert controller.explain() == "N=auto, nothing measured yet"
+    play(controller, Machine(SHAPES["F32"], 0.05), text([0.8] * 2020, seed=1), tokens=2000)
+    assert "x plain" in controller.explain()
+    assert "\n" not in controller.explain()
+    assert int(controller.explain()[3]) >= 2
+
+    controller = AutoLength()
+    play(controller, Machine(SHAPES["linear"], 0.3), text([0.2] * 520, seed=1), tokens=500)
+    assert controller.explain().startswith("N=0: a draft token costs 1.")
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> RoundReport:
+    drafted = draw(st.integers(0, 40))
+    accepted = draw(st.integers(0, drafted))
+    seconds = st.sampled_from([0.0, 1e-6, 0.01, 3.0])
+    return RoundReport(
+        drafted=drafted,
+        tested=draw(st.integers(accepted, drafted)),
+        accepted=accepted,
+        refused=draw(st.booleans()),
+        draft_s=draw(seconds),
+        verify_s=draw(seconds),
+        context=draw(st.integers(0, 10_000)),
+        confidences=tuple(draw(st.lists(st.floats(0, 1), max_size=drafted))),
+    )
+
+
+@given(rounds=st.lists(st.tuples(reports(), st.integers(0, 30)), max_size=60))
+def test_no_report_upsets_it_and_no_limit_exceeds_the_room(rounds: list[tuple[RoundReport, int]]) -> None:
+    """Clocks that stand still, passes as wide as a tree, rounds it was not asked about."""
+    controller: Controller = AutoLength()
+    for report, room in rounds:
+        if room % 3:
+            limit = controller.limit(room)
+            assert 0 <= limit <= room
+            for depth in range(1, limit + 1):
+                controller.pays(depth, 1.0 / depth)
+            assert 0 <= controller.choose([0.9**node for node in range(limit)]) <= limit
+            assert controller.price(room + 1) > 0.0
+        controller.observe(report)
+        assert controller.explain()
+
+
+def test_a_tree_keeps_the_nodes_that_pay_for_their_rows() -> None:
+    """Rows cost 0.8 of a plain pass each on one machine, 0.01 on another."""
+    dear = AutoLength(Profile(verify_s=((1, 0.02), (2, 0.036), (4, 0.068), (16, 0.26))))
+    cheap = AutoLength(Profile(verify_s=((1, 0.02), (2, 0.0202), (4, 0.0206), (16, 0.023))))
+    joints = [0.95, 0.85, 0.3, 0.2, 0.1, 0.005]
+    assert dear.choose(joints) == 2
+    assert cheap.choose(joints) == 5
+    assert dear.choose([0.1]) == dear.choose([]) == 0
+
+
+def test_a_pass_is_priced_as_far_as_it_is_known() -> None:
+    assert AutoLength().price(4) == 1.0
+    assert AutoLength(PROFILE).price(4) == pytest.approx(1.1)
+    assert AutoLength(PROFILE).price(1) == 1.0
+
+
+def test_a_round_costs_little() -> None:
+    """About 15 microseconds on an idle core; ten times that would still be invisible, and passes on a busy one."""
+    machine, words = Machine(SHAPES["F32"], 0.05), text([0.7] * 3020, spread=2.0, seed=1)
+    calls: list[tuple[str, tuple[object, ...]]] = []
+
+    class Recorder(AutoLength):
+        def limit(self, room: int) -> int:
+            calls.append(("limit", (room,)))
+            return super().limit(room)
+
+        def pays(self, depth: int, confidence: float) -> bool:
+            calls.append(("pays", (depth, confidence)))
+            return super().pays(depth, confidence)
+
+    class Observer(Recorder):
+        def observe(self, report: RoundReport) -> None:  # type: ignore[override]
+            calls.append(("observe", (report,)))
+            super().observe(report)
+
+    run = play(Observer(), machine, words, tokens=3000)
+    controller = AutoLength()
+    methods = {name: getattr(controller, name) for name in ("limit", "pays", "observe")}
+    started = time.process_time()
+    for name, arguments in calls:
+        methods[name](*arguments)
+    assert (time.process_time() - started) / len(run.lengths) < 150e-6

@@ -1,0 +1,93 @@
+"""Running estimates of times: noise, late samples, drift, and what is made of lengths that were not measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from localspec.planner.costs import Estimate, PassCosts
+
+
+def jitter(seconds: float, *, count: int, seed: int = 0) -> list[float]:
+    """Samples with 5 % noise, one in fifty five times too long."""
+    rng = np.random.default_rng(seed)
+    late = np.where(rng.random(count) < 0.02, 5.0, 1.0)
+    return (seconds * late * np.exp(0.05 * rng.standard_normal(count))).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_and_outliers_leave_an_estimate_within_three_percent(seed: int) -> None:
+    estimate = Estimate()
+    for sample in jitter(0.02, count=200, seed=seed):
+        estimate.observe(sample)
+    assert estimate.value == pytest.approx(0.02, rel=0.03)
+
+
+def test_a_late_first_sample_is_forgotten_with_the_second() -> None:
+    estimate = Estimate()
+    estimate.observe(0.5)
+    assert estimate.value == 0.5
+    estimate.observe(0.02)
+    assert estimate.value == 0.02
+
+
+def test_an_estimate_follows_a_lasting_change() -> None:
+    estimate = Estimate()
+    for sample in [0.02] * 50 + [0.03] * 150:
+        estimate.observe(sample)
+    assert estimate.value == pytest.approx(0.03, rel=0.02)
+
+
+def measured(times: dict[int, float], *, longest: int = 8) -> PassCosts:
+    return PassCosts(longest, times.items())
+
+
+def test_between_measured_lengths_the_curve_is_straight_and_beyond_it_has_the_average_slope() -> None:
+    curve = measured({1: 0.010, 2: 0.015, 6: 0.025}).expected
+    assert curve[1:] == pytest.approx([1.0, 1.5, 1.75, 2.0, 2.25, 2.5, 2.8, 3.1])
+
+
+def test_measured_lengths_need_not_rise() -> None:
+    """A kernel that serves eight columns may beat the one that serves seven."""
+    assert measured({1: 0.010, 7: 0.030, 8: 0.020}).expected[8] == pytest.approx(2.0)
+
+
+def test_nothing_but_plain_passes_measured_expects_the_worst_and_hopes_for_the_best() -> None:
+    costs = measured({1: 0.010})
+    assert costs.expected[2] == pytest.approx(1.6)
+    assert costs.hoped[2] == pytest.approx(1.02)
+
+
+def test_hope_ends_where_a_length_was_measured_twice() -> None:
+    costs = measured({1: 0.010})
+    costs.observe(4, 0.040)
+    assert costs.hoped[4] < 1.1 < costs.expected[4]
+    costs.observe(4, 0.041)
+    assert costs.hoped[4] == costs.expected[4] == pytest.approx(4.0)
+    assert costs.expected[8] > costs.hoped[8] > 4.0
+
+
+def test_a_pass_that_is_not_measured_any_more_stays_comparable() -> None:
+    """The context grows and everything takes twice as long, but only passes of 4 are seen."""
+    costs = measured({1: 0.010, 4: 0.020})
+    for step in range(400):
+        costs.observe(4, 0.020 * (1 + step / 400))
+    assert costs.plain == pytest.approx(0.020, rel=0.15)
+    assert costs.expected[4] == pytest.approx(2.0, rel=0.15)
+
+
+def test_passes_wider_than_recorded_are_priced_in_proportion() -> None:
+    costs = measured({1: 0.010, 8: 0.040})
+    costs.observe(40, 1.0)
+    assert costs.widest == 8
+    assert costs.cost(8) == pytest.approx(4.0)
+    assert costs.cost(16) == pytest.approx(8.0)
+
+
+def test_a_clock_that_stands_still_is_survived() -> None:
+    costs = PassCosts(4)
+    for _ in range(5):
+        costs.observe(1, 0.0)
+        costs.observe(2, 0.0)
+    assert all(np.isfinite(costs.expected))
+    assert costs.plain > 0.0
