@@ -1,4 +1,7 @@
-"""`/set`: the settings that may change between two answers, by the names of their options."""
+"""`/set`: the settings that may change between two answers, by the names of their options.
+
+Ranges are those of the command line; what a setting does is known further down.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`/stats`: the figures of an answer and of a whole chat, side by side. Definitions: docs/definitions.md."""
+"""`/stats`: the figures of an answer and of a whole chat, side by side.
+
+Computes nothing but sums: the figures are those of `loop.counters`, defined in docs/definitions.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`localspec doctor`: what this installation can do, on one screen."""
+"""`localspec doctor`: what this installation can do, on one screen.
+
+Prints what `services.doctor` found; judges nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`localspec drafters`: what can draft, and which options each takes with -o."""
+"""`localspec drafters`: what can draft, and which options each takes with -o.
+
+Prints the registry of drafters; knows none of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`localspec run`: one prompt, one answer, streamed."""
+"""`localspec run`: one prompt, one answer, streamed.
+
+Parses and prints; how a prompt becomes ids and an answer a document is in `services.single`.
+"""
 
 from __future__ import annotations
 

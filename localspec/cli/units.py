@@ -1,4 +1,7 @@
-"""Sizes and times as people read them."""
+"""Sizes and times as people read them.
+
+Knows numbers only; what they measure is their caller's affair.
+"""
 
 from __future__ import annotations
 

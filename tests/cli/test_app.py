@@ -13,7 +13,7 @@ from localspec.errors import LoadError, UsageError
 from localspec.version import __version__
 from tests.cli.programs import ROOT, Screen, environment, piped
 
-COMMANDS = ("run", "chat", "bench", "models", "drafters", "doctor")
+COMMANDS = ("run", "chat", "bench", "models", "theory", "drafters", "doctor")
 
 
 def test_help_loads_nothing_heavy() -> None:
