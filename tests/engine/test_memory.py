@@ -10,8 +10,9 @@ import pytest
 
 from localspec.core.draft import EMPTY, Draft
 from localspec.engine.base import Pass
-from localspec.engine.context import LlamaContext
+from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.memory import Snapshots, StateCopy, Truncation
+from localspec.engine.model import LlamaModel
 from tests.engine.kinds import Kind
 from tests.engine.reference import Reference
 
@@ -162,6 +163,24 @@ def test_the_same_prompt_again_costs_one_token(context: LlamaContext, kind: Kind
     evaluated = count_evaluated(context)
     context.prefill([*text, 20, 30, 31])
     assert sum(evaluated) == 2
+
+
+@pytest.mark.parametrize("name", ["llama", "swa", "mamba", "jamba", "lfm2", "lfm2-swa"])
+def test_a_draft_context_never_reads_the_text_again(models: dict[str, LlamaModel], name: str) -> None:
+    """B27, B32: it drafts token by token, so nothing of a round lies within one pass; a copy of the state must do."""
+    settings = ContextSettings(capacity=512, draft_room=6, snapshots=False, flash_attn="off")
+    with LlamaContext(models[name], settings) as context:
+        rng = np.random.default_rng(0)
+        text = [int(token) for token in rng.integers(FIRST, LAST, 100)]
+        context.prefill(text[:-1], logits=False)
+        for accepted in (0, 1, 4, 2, 0, 3):
+            drafted = [int(token) for token in rng.integers(FIRST, LAST, 5)]
+            context.prefill(text)
+            for token in drafted[:4]:
+                context.evaluate(token, EMPTY)
+                context.commit(())
+            text += [*drafted[:accepted], int(rng.integers(FIRST, LAST))]
+        assert context.evaluated <= 100 + 6 * (4 + 1) + len(text) - 100 + 6
 
 
 def count_evaluated(context: LlamaContext) -> list[int]:

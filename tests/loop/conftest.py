@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ MEMORIES: dict[str, Callable[..., Path]] = {
     "lfm2": zoo.tiny_lfm2,
 }
 SETTINGS = ContextSettings(capacity=512, draft_room=8, leaves=4, batch=64, flash_attn="off")
+DRAFT_SETTINGS = replace(SETTINGS, snapshots=False)
 
 
 @pytest.fixture

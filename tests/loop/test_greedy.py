@@ -15,7 +15,7 @@ from localspec.engine.toy import ToyContext, ToyModel
 from localspec.loop.generation import Limits
 from tests import zoo
 from tests.loop.answers import GREEDY, NEAR_TIE, Reference, Setting, greedy
-from tests.loop.conftest import MEMORIES, SETTINGS
+from tests.loop.conftest import DRAFT_SETTINGS, MEMORIES, SETTINGS
 from tests.loop.scripted import Lending, Scripted, following, random_drafts
 
 PROMPT = zoo.byte_ids("to be or not to be, to be or")
@@ -68,7 +68,7 @@ def test_every_drafter_on_every_memory(
 ) -> None:
     """B32, B49: recurrent, hybrid and sliding-window memory give the text of plain decoding too."""
     entry = REGISTRY[name]
-    lending = Lending(tiny.vocab, lambda: LlamaContext(tiny_models[memory, "draft"], SETTINGS))
+    lending = Lending(tiny.vocab, lambda: LlamaContext(tiny_models[memory, "draft"], DRAFT_SETTINGS))
     drafter = entry.drafter_class(entry.parse({}), lending)
     try:
         answer = tiny.answer(PROMPT, drafter=drafter, N=N, limits=ALL)
@@ -105,7 +105,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(
 ) -> None:
     """B27: a draft cache that is cut too far, or lacks the last accepted token, shows here and nowhere in the text."""
     entry = REGISTRY["model"]
-    lending = Lending(tiny.vocab, lambda: LlamaContext(tiny_models[memory, "verifier"], SETTINGS))
+    lending = Lending(tiny.vocab, lambda: LlamaContext(tiny_models[memory, "verifier"], DRAFT_SETTINGS))
     drafter = entry.drafter_class(entry.parse({}), lending)
     try:
         stats = tiny.answer(PROMPT, drafter=drafter, N=N, limits=Limits(150, ignore_end=True)).stats
