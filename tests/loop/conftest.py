@@ -46,12 +46,12 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[[Path], Setting]]:
+def opened() -> Iterator[Callable[..., Setting]]:
     """Loads a file as a verifier and closes everything afterwards."""
     made: list[LlamaContext] = []
 
-    def load(path: Path) -> Setting:
-        made.append(LlamaContext(LlamaModel(path, gpu_layers=0), SETTINGS))
+    def load(path: Path, *, capacity: int = 512) -> Setting:
+        made.append(LlamaContext(LlamaModel(path, gpu_layers=0), replace(SETTINGS, capacity=capacity)))
         return Setting(made[-1], made[-1].model.vocab)
 
     yield load

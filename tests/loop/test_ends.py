@@ -18,7 +18,7 @@ from tests import zoo
 from tests.loop.answers import Setting
 from tests.loop.scripted import Scripted, following
 
-Open = Callable[[Path], Setting]
+Open = Callable[..., Setting]
 Say = Callable[[Sequence[int]], Setting]
 LENGTHS = range(9)
 
@@ -108,8 +108,7 @@ def test_the_end_of_the_context_is_where_plain_decoding_finds_it(
     opened: Open, tmp_path: Path, prompt: int, N: int
 ) -> None:
     """B52: the draft shrinks to what fits, llama.cpp is never asked for more."""
-    setting = opened(zoo.tiny_llama(tmp_path / "a.gguf"))
-    setting.verifier.capacity = 256
+    setting = opened(zoo.tiny_llama(tmp_path / "a.gguf"), capacity=256)
     text = [zoo.byte_id(i * 7 % 256) for i in range(prompt)]
     plain = setting.answer(text, N=0, limits=Limits(ignore_end=True))
     drafter = Scripted(following([*text, *plain.tokens]))

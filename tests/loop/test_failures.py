@@ -49,6 +49,7 @@ WRONG: dict[str, Callable[[Ids, int], Draft]] = {
     "a parent below the root": lambda tokens, limit: Draft(ids(1, 2), ids(-1, -2)),
     "fewer parents than tokens": lambda tokens, limit: Draft(ids(1, 2), ids(-1)),
     "fewer laws than tokens": lambda tokens, limit: Draft.chain([1, 2], [Law.one_hot(1)]),
+    "fewer confidences than tokens": lambda tokens, limit: Draft(ids(1, 2), ids(-1, 0), confidences=(0.5,)),
     "no draft at all": lambda tokens, limit: cast(Draft, None),
 }
 
@@ -60,6 +61,17 @@ def test_a_malformed_draft_changes_nothing(toy: Setting, name: str) -> None:
     answer = toy.answer(PROMPT, drafter=Scripted(WRONG[name]))
     assert answer.tokens == plain
     assert len(toy.warnings) == 1
+
+
+def test_a_tree_for_a_verifier_that_takes_chains_changes_nothing() -> None:
+    """B92: a sliding window or a recurrent state cannot hold branches."""
+    model = ToyModel(seed=1, end_bias=-30.0)
+    setting = Setting(ToyContext(model, leaves=1), model.vocab)
+    plain = setting.answer(PROMPT).tokens
+    answer = setting.answer(PROMPT, drafter=Scripted(lambda tokens, limit: Draft(ids(1, 2), ids(-1, -1))))
+    assert answer.tokens == plain
+    assert len(setting.warnings) == 1
+    assert "2 paths" in setting.warnings[0]
 
 
 def test_a_drafter_that_failed_stays_off(toy: Setting) -> None:
