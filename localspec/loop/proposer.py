@@ -73,7 +73,7 @@ class Proposer:
         draft = EMPTY
         with self._harmless():
             draft = self._checked(self._drafter.propose(tokens, self._budget(limit, leaves)), limit, leaves)
-        return draft
+        return draft  # noqa: RET504  the block before it may have ended early
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Tell the drafter what became of its draft."""
@@ -108,11 +108,11 @@ class Proposer:
     def _checked(self, draft: Draft, limit: int, leaves: int) -> Draft:
         if not len(draft):
             return EMPTY
-        count, laws = len(draft), draft.laws
+        count, per_node = len(draft), (draft.parents, draft.laws, draft.confidences)
         if count > limit:
             raise DrafterError(f"{count} tokens were proposed where {limit} were asked for")
-        if len(draft.parents) != count or (laws is not None and len(laws) != count):
-            raise DrafterError(f"a draft of {count} tokens does not give one parent and one law for each")
+        if any(values is not None and len(values) != count for values in per_node):
+            raise DrafterError(f"a draft of {count} tokens does not say for each its parent, law and confidence")
         if not draft.is_chain and ((draft.parents < ROOT) | (draft.parents >= np.arange(count))).any():
             raise DrafterError("a draft names a parent that does not stand before its child")
         if not draft.is_chain and draft.leaves > leaves:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -49,7 +50,6 @@ WRONG: dict[str, Callable[[Ids, int], Draft]] = {
     "a parent below the root": lambda tokens, limit: Draft(ids(1, 2), ids(-1, -2)),
     "fewer parents than tokens": lambda tokens, limit: Draft(ids(1, 2), ids(-1)),
     "fewer laws than tokens": lambda tokens, limit: Draft.chain([1, 2], [Law.one_hot(1)]),
-    "fewer confidences than tokens": lambda tokens, limit: Draft(ids(1, 2), ids(-1, 0), confidences=(0.5,)),
     "no draft at all": lambda tokens, limit: cast(Draft, None),
 }
 
@@ -59,6 +59,16 @@ def test_a_malformed_draft_changes_nothing(toy: Setting, name: str) -> None:
     """B70, B34: found out before the verifier sees it."""
     plain = toy.answer(PROMPT).tokens
     answer = toy.answer(PROMPT, drafter=Scripted(WRONG[name]))
+    assert answer.tokens == plain
+    assert len(toy.warnings) == 1
+
+
+def test_missing_confidences_change_nothing(toy: Setting) -> None:
+    """They are read after the verdict, when it is too late to refuse the draft."""
+    plain = toy.answer(PROMPT).tokens
+    right = following([*PROMPT, *plain])
+    drafter = Scripted(lambda tokens, limit: replace(right(tokens, limit), confidences=(0.5,)))
+    answer = toy.answer(PROMPT, drafter=drafter)
     assert answer.tokens == plain
     assert len(toy.warnings) == 1
 
