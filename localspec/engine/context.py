@@ -23,7 +23,7 @@ from localspec.engine.batch import TokenBatch
 from localspec.engine.memory import Memory, Snapshots, StateCopy, Truncation
 from localspec.engine.model import LlamaModel
 from localspec.engine.native import lib
-from localspec.errors import ContextFullError, DecodeError, LoadError
+from localspec.errors import ContextFullError, DecodeError, LoadError, LocalspecError
 
 CacheType = Literal["f16", "q8_0", "q4_0"]
 _CACHE_TYPES: dict[str, int] = {"f16": 1, "q8_0": 8, "q4_0": 2}
@@ -35,6 +35,7 @@ _CODES = {
 }
 _ABORTED = 2
 _REFUSED = -1  # like 1 it leaves the cache as it was; 2 and what lies below do not
+_SNAPSHOTS = 8  # recurrent states kept per pass at most: each is as large as the whole memory of a text
 _LONG_PREFILL = 32  # tokens; below this a prefill is too short to be worth interrupting
 
 
@@ -109,7 +110,7 @@ class LlamaContext:
         params.n_batch = params.n_ubatch = max(settings.batch, rows + 1)
         params.n_seq_max = 1 + settings.leaves
         params.n_outputs_max = rows
-        params.n_rs_seq = settings.draft_room if model.is_recurrent and settings.snapshots else 0
+        params.n_rs_seq = min(settings.draft_room, _SNAPSHOTS) if model.is_recurrent and settings.snapshots else 0
         params.n_threads = params.n_threads_batch = settings.threads
         params.type_k = params.type_v = _CACHE_TYPES[settings.kv_type]
         params.flash_attn_type = _FLASH[settings.flash_attn]
@@ -131,6 +132,8 @@ class LlamaContext:
         self._tokens: Ids = np.empty(self.capacity, dtype=np.int32)
         self.memory: Memory = Truncation(self._memory_handle, model.window)
         self._choose_memory()
+        if isinstance(self.memory, Snapshots):
+            self.draft_room = min(self.draft_room, self.memory.depth)
 
     @property
     def has_trees(self) -> bool:
@@ -258,33 +261,42 @@ class LlamaContext:
         return self._batch.fill_tree(tokens, positions, [list(range(1 + len(leaves))), *below])
 
     def grow(self, tokens: Ids, parents: Ids) -> LlamaPass:
-        """See `engine.base.Context.grow`. Raises `DecodeError`, with the cache put back to the committed text."""
+        """See `engine.base.Context.grow`. Raises `ContextFullError`, `DecodeError`, with the committed text put back."""
         self._check_open()
         assert not self._open or self._grown, "grow inside an evaluate"
+        if not self.has_trees:
+            raise DecodeError("this context takes chains only: no tree can grow in it")
         if not self._open:
             self._open, self._grown, self._draft, self._sequences, self._lent = True, True, EMPTY, [], 0
+        try:
+            self._check(self._decode(self._spread_layer(tokens, parents)))
+        except LocalspecError:
+            self.rewind(self._length)
+            raise
+        return LlamaPass(self, self._ticket, len(tokens))
+
+    def _spread_layer(self, tokens: Ids, parents: Ids) -> Any:
+        """Add new nodes to the open tree, each in one sequence that holds the path down to it."""
         old = self._draft
-        self._draft = draft = Draft(np.concatenate([old.tokens, tokens]), np.concatenate([old.parents, parents]))
+        draft = Draft(np.concatenate([old.tokens, tokens]), np.concatenate([old.parents, parents]))
+        if len(draft) > self.draft_room or self._length + len(draft) > self.capacity:
+            raise ContextFullError(
+                f"a tree of {len(draft)} nodes does not fit: {self._length} of {self.capacity} are used"
+            )
+        if draft.leaves > self.leaves:
+            raise DecodeError(f"a draft with {draft.leaves} leaves, the context has sequences for {self.leaves}")
+        self._draft = draft
         new = range(len(old), len(draft))
-        if len(draft) > self.draft_room or self._length + int(draft.depths.max()) > self.capacity:
-            raise ContextFullError(f"a tree of {len(draft)} nodes does not fit: {self._length} are used")
         for node in new:
             self._sequences.append(self._sequence_below(int(draft.parents[node]), node))
         positions = self._length - 1 + draft.depths[len(old) :]
-        batch = self._batch.fill_tree(tokens, positions, [[self._sequences[node]] for node in new])
-        code = self._decode(batch)
-        if code:
-            self.rewind(self._length)
-        self._check(code)
-        return LlamaPass(self, self._ticket, len(tokens))
+        return self._batch.fill_tree(tokens, positions, [[self._sequences[node]] for node in new])
 
     def _sequence_below(self, parent: int, node: int) -> int:
         """The sequence of a grown node: an only child goes on in its parent's, a sibling gets a copy of the path."""
         eldest = parent >= 0 and self._draft.children[parent][0] == node
         if eldest:
             return self._sequences[parent]
-        if self._lent == self.leaves:
-            raise DecodeError(f"a draft with more than {self.leaves} leaves, the context has no more sequences")
         self._lent += 1
         source = self._sequences[parent] if parent >= 0 else 0
         end = self._length + (int(self._draft.depths[parent]) if parent >= 0 else 0)

@@ -72,7 +72,7 @@ class Snapshots:
 
     def __init__(self, handle: Any, depth: int) -> None:
         self._memory = handle
-        self._depth = depth
+        self.depth = depth
 
     def before(self, length: int) -> None:
         return None
@@ -82,7 +82,7 @@ class Snapshots:
 
     def retreat(self, length: int, *, reached: int, last_pass: int) -> int:
         # Further back llama.cpp still says yes but restores a state that was never saved.
-        within = reached - length <= min(self._depth, last_pass - 1)
+        within = reached - length <= min(self.depth, last_pass - 1)
         if length and within and lib.llama_memory_seq_rm(self._memory, 0, length, -1):
             return length
         return _start_over(self._memory)

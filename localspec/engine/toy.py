@@ -12,7 +12,7 @@ import numpy as np
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine.base import Cancelled, Progress, Row
-from localspec.errors import ContextFullError, DecodeError
+from localspec.errors import ContextFullError, DecodeError, LocalspecError
 
 END = 0
 """The toy vocabulary's end-of-generation token."""
@@ -135,8 +135,7 @@ class ToyContext:
         count = 1 + len(draft)
         if self.length + count > self.capacity or count > self.draft_room + 1:
             raise ContextFullError(f"a draft of {count - 1} does not fit: {self.length} of {self.capacity} are used")
-        if not all(0 <= token < self.vocab_size for token in [pending, *draft.tokens.tolist()]):
-            raise DecodeError("a token is outside the vocabulary")
+        self._check(draft, pending)
         self._open = ([pending], draft)
         self.evaluated += count
         root = [*self._tokens, pending]
@@ -148,8 +147,15 @@ class ToyContext:
         assert not roots, "grow inside an evaluate"
         old = len(draft)
         draft = Draft(np.concatenate([draft.tokens, tokens]), np.concatenate([draft.parents, parents]))
-        if len(draft) > self.draft_room or self.length + int(draft.depths.max()) > self.capacity:
-            raise ContextFullError(f"a tree of {len(draft)} nodes does not fit: {self.length} are used")
+        try:
+            if len(draft) > self.draft_room or self.length + len(draft) > self.capacity:
+                raise ContextFullError(
+                    f"a tree of {len(draft)} nodes does not fit: {self.length} of {self.capacity} are used"
+                )
+            self._check(draft)
+        except LocalspecError:
+            self._open = None
+            raise
         self._open = ([], draft)
         self.evaluated += len(tokens)
         paths = [self._tokens + draft.tokens[list(draft.path(node))].tolist() for node in range(old, len(draft))]
@@ -169,6 +175,13 @@ class ToyContext:
 
     def close(self) -> None:
         return None
+
+    def _check(self, draft: Draft, *others: int) -> None:
+        leaves = 1 if draft.is_chain else draft.leaves
+        if leaves > self.leaves:
+            raise DecodeError(f"a draft with {leaves} leaves, the context has sequences for {self.leaves}")
+        if not all(0 <= token < self.vocab_size for token in [*others, *draft.tokens.tolist()]):
+            raise DecodeError("a token is outside the vocabulary")
 
     def _row(self, text: Sequence[int]) -> Row:
         return self.model.row(text[-2] if len(text) > 1 else END, text[-1])

@@ -139,6 +139,7 @@ class Generation:
                 propose=partial(proposer.propose, self.tokens, limit, leaves=self._verifier.leaves)
                 if proposer
                 else None,
+                observe=proposer.observe if proposer else None,
                 sampling=self._sampling,
                 rule=self._rule,
                 keep=self._keep,
@@ -148,18 +149,14 @@ class Generation:
             raise
         self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
         self._size += round_.kept
-        observed = time.perf_counter()
-        if proposer:
-            proposer.observe(round_.result, round_.verdict)
-        draft_s = round_.draft_s + time.perf_counter() - observed
-        self._count(round_, draft_s)
+        self._count(round_)
         self._controller.observe(
             RoundReport(
                 drafted=len(round_.draft),
                 tested=round_.verdict.tested,
                 accepted=len(round_.verdict.path),
                 refused=round_.verdict.source == "residual",
-                draft_s=draft_s,
+                draft_s=round_.draft_s,
                 verify_s=round_.verify_s,
                 context=context,
                 confidences=proposer.confidences(round_.draft, round_.verdict) if proposer else (),
@@ -206,7 +203,7 @@ class Generation:
                 return at + 1
         return len(block)
 
-    def _count(self, round_: Round, draft_s: float) -> None:
+    def _count(self, round_: Round) -> None:
         counters, verdict = self.counters, round_.verdict
         counters.verifier_passes += 1
         counters.drafted += len(round_.draft)
@@ -219,7 +216,7 @@ class Generation:
                 counters.accepted_by_position.append(0)
             counters.accepted_by_position[position] += 1
         counters.completion_tokens = self._size - self._prompt_size
-        counters.draft_s += draft_s
+        counters.draft_s += round_.draft_s
         counters.verify_s += round_.verify_s
         counters.accept_s += round_.accept_s
 

@@ -19,6 +19,7 @@ from localspec.core.sampling import Sampling
 from localspec.engine.base import Context, Pass
 
 Propose = Callable[[], Draft]
+Observe = Callable[[Pass, Verdict], None]
 Keep = Callable[[tuple[int, ...]], int]
 """The round's tokens, accepted ones and then the next -> how many of them belong to the answer (at least one)."""
 
@@ -61,11 +62,19 @@ class RowLaws:
 
 
 def play_round(
-    tokens: Ids, *, verifier: Context, propose: Propose | None, sampling: Sampling, rule: Rule, keep: Keep
+    tokens: Ids,
+    *,
+    verifier: Context,
+    propose: Propose | None,
+    observe: Observe | None = None,
+    sampling: Sampling,
+    rule: Rule,
+    keep: Keep,
 ) -> Round:
     """Play one round on top of `tokens`, the committed text with its pending token.
 
-    `propose` None is a plain pass. An exception (an interrupt, too) leaves the cache as it was before the round.
+    `propose` None is a plain pass. `observe` may read the rows of the pass, so it comes before the commit, which may
+    evaluate again. An exception (an interrupt, too) leaves the cache as it was before the round.
     """
     clock = time.perf_counter
     started = clock()
@@ -79,6 +88,9 @@ def play_round(
         block = (*draft.tokens[list(verdict.path)].tolist(), verdict.next_token)
         kept = keep(block)
         accepted = clock()
+        if observe:
+            observe(result, verdict)
+        observed = clock()
         verifier.commit(verdict.path[: kept - 1])
     except BaseException:
         verifier.rewind(before)
@@ -90,7 +102,7 @@ def play_round(
         verdict,
         block,
         kept,
-        draft_s=drafted - started,
-        verify_s=evaluated - drafted + done - accepted,
+        draft_s=drafted - started + observed - accepted,
+        verify_s=evaluated - drafted + done - observed,
         accept_s=accepted - evaluated,
     )

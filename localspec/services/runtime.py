@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import statistics
 import threading
@@ -24,6 +25,7 @@ from localspec.core.rule import Rule
 from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters
 from localspec.drafters.base import Drafter
+from localspec.engine import native
 from localspec.engine.base import Cancelled, Context
 from localspec.engine.context import ContextSettings
 from localspec.engine.devices import default_threads
@@ -72,6 +74,8 @@ class Runtime:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._capacity = engine.ctx_size or min(files["verifier"].context_length or CONTEXT_LIMIT, CONTEXT_LIMIT)
         self._drafter: Drafter | None = None
+        self._asked, self._length, self._tree_name = pair.drafter, pair.N, "none"
+        self._options: Mapping[str, str] = {}
         self._tree: Shape | Growth | None = None
         self._controller: Controller = FixedLength(0)
         self._loaded: Loaded | None = self._load("verifier")
@@ -85,6 +89,8 @@ class Runtime:
     @classmethod
     def open(cls, choice: PairChoice, engine: EngineSettings, report: Report) -> Runtime:
         """Fetch what is missing, load, check the pair. A draft that cannot be had warns and leaves plain decoding."""
+        if os.environ.get("LOCALSPEC_DEBUG"):
+            native.show_log()
         known = registry.load()
         pair = settle(choice, known)
         files = {"verifier": fetch.resolve(pair.verifier, known, report)}
@@ -169,10 +175,10 @@ class Runtime:
             "verifier": str(self._verifier.file.path),
             "draft": str(self._files["draft"].path) if "draft" in self._files else None,
             "drafter": self.drafter,
-            "drafter_asked": self.pair.drafter,
-            "N": self.pair.N,
-            "tree": self.pair.tree,
-            "options": dict(self.pair.options),
+            "drafter_asked": self._asked,
+            "N": self._length,
+            "tree": self._tree_name,
+            "options": dict(self._options),
             "ctx_size": context.capacity,
             "threads": context.settings.threads,
             "kv_type": context.settings.kv_type,
@@ -185,16 +191,19 @@ class Runtime:
     # -- speculation --------------------------------------------------------------------------------------------------
 
     def respeculate(
-        self, drafter: str, N: Length, options: Mapping[str, str] | None = None, *, tree: str = "none"
+        self, drafter: str, N: Length, options: Mapping[str, str] | None = None, *, tree: str | None = None
     ) -> None:
         """Draft in another way from now on; models stay loaded, the controller starts anew.
 
+        Options that are not given stay as they are while the drafter stays; a tree stays until another is asked for.
         A drafter that cannot be had is warned about once and leaves plain decoding. Raises `UsageError` for names,
         options and trees that do not exist, `BusyError` in the middle of an answer.
         """
         entry = drafters.entry(drafter)
-        parsed = entry.parse(options or {})
-        asked = read_tree(tree)
+        if options is None:
+            options = self._options if drafter == self._asked else {}
+        tree = self._tree_name if tree is None else tree
+        parsed, asked = entry.parse(options), read_tree(tree)
         with self._turns.taken():
             self._close_drafter()
             try:
@@ -210,7 +219,7 @@ class Runtime:
                     "chains are drafted instead."
                 )
                 asked, tree = None, "none"
-            self._length, self._tree, self._tree_name = N, asked, tree
+            self._asked, self._options, self._length, self._tree_name = drafter, options, N, tree
             self._tree, self._controller = _control(N, asked, grows=entry.grows_trees)
 
     def _second(self, role: str) -> Second | None:
