@@ -1,26 +1,40 @@
 """Prompt lookup: propose what followed when the text last read as it reads now (Saxena 2023; cf. REST, ANPD).
 
 Wins where the answer repeats the prompt or itself: edits, summaries, retrieval, code, loops. Loses nothing but the
-verifier's extra rows elsewhere. Uses no model, no vocabulary-sized array and nothing from another conversation: every
-draft stands, as a whole, in the committed text. Each token comes with the measured probability that it is right.
+verifier's extra rows elsewhere. Uses no model and no vocabulary-sized array. Every path of a draft stands, as a whole,
+in the committed text; only on demand also in a file (`corpus`) or in earlier texts of the same pair (`remember`). Each
+token comes with the measured probability that it is right.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import ClassVar
+from pathlib import Path
 
-from localspec.core.draft import EMPTY, Draft, Ids, Verdict
+import numpy as np
+
+from localspec.core.corpus import Corpus
+from localspec.core.draft import EMPTY, ROOT, Draft, Ids, Verdict
+from localspec.core.foretold import Foretold, Place
+from localspec.core.growth import Growth
 from localspec.core.ngrams import NgramIndex
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
+from localspec.core.shapes import Place as ShapePlace
+from localspec.core.shapes import Shape
+from localspec.core.trust import LONGEST, Trust
 from localspec.drafters.base import Budget, Lender
 from localspec.engine.base import Cancelled, Pass
 from localspec.errors import UsageError
 
-LONGEST = 25  # agreement beyond this many tokens says nothing more
+WIDER = 4
+"""A tree looks at so many times the places that a chain compares: it has room for what followed longer ago."""
+LEAST = 0.02
+"""A node that is taken once in fifty rounds is never worth its row."""
+MOST_BYTES = 8 * 2**20
+"""Larger files take too long to tokenise."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +44,21 @@ class Options:
     max_ngram   longest run of tokens that is looked up first, 1 .. 16
     min_ngram   shortest run that may be looked up, 1 .. max_ngram
     candidates  how many earlier places are compared, 1 .. 64
+    corpus      file of text or code to draft from as well, like the one being edited
+    remember    keep prompts and answers, as token ids, in the cache folder to draft from in later runs of the pair
     """
 
     max_ngram: int = 4
     min_ngram: int = 1
     candidates: int = 4
+    corpus: str = ""
+    remember: bool = False
 
     def __post_init__(self) -> None:
         _within("max_ngram", self.max_ngram, 1, 16)
         _within("min_ngram", self.min_ngram, 1, self.max_ngram)
         _within("candidates", self.candidates, 1, 64)
+        read_corpus(self.corpus)
 
 
 class Ngram:
@@ -49,121 +68,150 @@ class Ngram:
 
     def __init__(self, options: Options, lender: Lender) -> None:
         self.options = options
+        self._lender = lender
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
+        self._libraries = _libraries(options, lender)
         self._trust = Trust()
-        self._guesses: list[Guess] = []  # what was foretold for the tokens behind the index, refused ones included
+        self._foretold = Foretold(self._trust)  # what may stand behind the index, refused guesses included
+        self._text: Ids = np.empty(0, dtype=np.int32)
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """Index the prompt; guesses are deterministic whatever the law, and a new turn is no answer to old ones."""
-        self._guesses = []
-        self._index.follow(tokens)
+        self._foretold = Foretold(self._trust)
+        if self._index.follow(tokens) < len(self._text):
+            self._keep()
+        self._text = tokens
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
-        """The continuation of the longest match, as far as it is likely enough to pay."""
+        """What followed the best matches, as far as it is likely enough to pay."""
         known = len(self._index)
         if self._index.follow(tokens) == known:  # after an edit nothing can be said about the old guesses
-            self._learn(tokens[known:])
-        drafted: list[int] = []
-        self._guesses = []
-        for guess in self._continuation(budget.limit):
-            self._guesses.append(guess)
-            if not budget.pays(len(drafted) + 1, self._trust.probability(guess)):
-                break
-            drafted.append(guess.token)
-        return Draft.chain(drafted) if drafted else EMPTY
+            self._foretold.learn(tokens[known:])
+        self._text = tokens
+        self._foretold = Foretold(self._trust)
+        if budget.tree is None:
+            return self._chain(self._places(tokens, self.options.candidates), budget)
+        places = self._places(tokens, WIDER * self.options.candidates)
+        if isinstance(budget.tree, Shape):
+            kept = self._fill(places, budget.tree)
+        else:
+            kept = self._grow(places, budget.tree)
+            kept = kept[: budget.choose([self._foretold.nodes[node].joint for node in kept])]
+        return self._foretold.draft(kept)
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Nothing to do: the text that comes with the next `propose` tells which guesses were right."""
 
     def close(self) -> None:
-        """Forget the text."""
+        """Forget the text, or hand it to memory if that was asked for."""
+        self._keep()
+        self._text = self._text[:0]
         self._index = NgramIndex(self.options.min_ngram, self.options.max_ngram)
-        self._guesses = []
+        self._foretold = Foretold(self._trust)
 
-    def _continuation(self, limit: int) -> list[Guess]:
-        """Up to `limit` tokens that followed the best match, each with how well it was supported."""
-        index = self._index
-        places = index.matches(self.options.candidates, longest=LONGEST)
-        guesses: list[Guess] = []
-        while places and len(guesses) < limit:
-            depth = len(guesses)
-            followers = [
-                (place, index.token(place.after + depth)) for place in places if place.after + depth < len(index)
-            ]
-            if not followers:
+    def _keep(self) -> None:
+        if self.options.remember and len(self._text):
+            self._lender.remember(self.name, self._text.copy())
+
+    def _places(self, tokens: Ids, count: int) -> list[Place]:
+        """Up to `count` places that read like the end of `tokens`, longest first, its own before others."""
+        found = [Place(self._index, match.length, match.after) for match in self._index.matches(count, longest=LONGEST)]
+        if self._libraries:
+            tail = tokens[-LONGEST:].tolist()
+            for library in self._libraries:
+                matches = library.matches(tail, count, least=self.options.min_ngram, longest=LONGEST)
+                found += [Place(library, match.length, match.after) for match in matches]
+            found = sorted(found, key=lambda place: -place.length)[:count]
+        return found
+
+    def _chain(self, places: Sequence[Place], budget: Budget) -> Draft:
+        """The continuation of the longest match, up to the first token that does not pay."""
+        drafted: list[int] = []
+        parent = ROOT
+        while len(drafted) < budget.limit:
+            below = self._foretold.expand(parent, places, 1)
+            if not below:
                 break
-            best, token = followers[0]
-            agreeing = [place for place, follower in followers if follower == token]
-            guesses.append(Guess(token, best.length + depth, _support(len(agreeing), len(followers))))
-            places = agreeing
-        return guesses
-
-    def _learn(self, came: Ids) -> None:
-        """Compare the last guesses with the tokens that came; what follows a wrong guess was not put to the test."""
-        for guess, token in zip(self._guesses, came[: len(self._guesses)].tolist(), strict=False):
-            self._trust.learn(guess, right=guess.token == token)
-            if guess.token != token:
+            (parent,) = below
+            node = self._foretold.nodes[parent]
+            if not budget.pays(len(drafted) + 1, node.chance):
                 break
+            drafted.append(node.guess.token)
+            places = node.places
+        return Draft.chain(drafted) if drafted else EMPTY
+
+    def _fill(self, places: Sequence[Place], shape: Shape) -> list[int]:
+        """Nodes for the places of `shape` that something is known for."""
+        nodes = self._foretold.nodes
+        below: dict[ShapePlace, list[int]] = {(): self._foretold.expand(ROOT, places, shape.widths.get((), 0))}
+        kept: list[int] = []
+        for place in shape.places:
+            siblings = below.get(place[:-1], [])
+            if place[-1] >= len(siblings):
+                continue
+            node = siblings[place[-1]]
+            kept.append(node)
+            if place in shape.widths and not self._lender.is_end(nodes[node].guess.token):
+                below[place] = self._foretold.expand(node, nodes[node].places, shape.widths[place])
+        return kept
+
+    def _grow(self, places: Sequence[Place], growth: Growth) -> list[int]:
+        """The likeliest nodes that have room, best first."""
+        nodes = self._foretold.nodes
+        waiting = [(-nodes[node].joint, node) for node in self._foretold.expand(ROOT, places, growth.width)]
+        heapq.heapify(waiting)
+        kept: list[int] = []
+        inner: set[int] = set()
+        leaves = 0
+        while waiting and len(kept) < growth.nodes:
+            node = heapq.heappop(waiting)[1]
+            parent = nodes[node].parent
+            splits = parent == ROOT or parent in inner
+            if splits and leaves == growth.leaves:
+                continue
+            leaves += splits
+            inner.add(parent)
+            kept.append(node)
+            if nodes[node].depth < growth.depth and not self._lender.is_end(nodes[node].guess.token):
+                for child in self._foretold.expand(node, nodes[node].places, growth.width):
+                    if nodes[child].joint >= LEAST:
+                        heapq.heappush(waiting, (-nodes[child].joint, child))
+        return kept
 
 
-class Support(IntEnum):
-    """How the places that were compared stand to a guess."""
-
-    CONTESTED = 0  # most of them were followed by something else
-    SINGLE = 1  # there is only one
-    AGREED = 2  # most of several say the same
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A foretold token. `length`: tokens of the match up to it, those foretold before it included.
-
-    A guess at depth 3 behind a match of 5 is tested only when two more tokens have matched: it then stands exactly
-    where the first guess behind a match of 7 stands, so depth needs no account of its own.
-    """
-
-    token: int
-    length: int
-    support: Support
-
-
-class Trust:
-    """The probability that a guess is right, by match length and support; learned from every guess that was tested.
-
-    Starts from rates counted on text of a small chat model at temperatures 0 and 0.8, and forgets slowly.
-    """
-
-    STEPS = (1, 2, 3, 4, 5, 7, 10, 15, LONGEST)  # shortest match of each column
-    PRIOR: ClassVar[dict[Support, tuple[float, ...]]] = {
-        Support.CONTESTED: (0.12, 0.32, 0.40, 0.58, 0.60, 0.65, 0.78, 0.90, 0.95),
-        Support.SINGLE: (0.25, 0.48, 0.75, 0.76, 0.78, 0.80, 0.86, 0.92, 0.95),
-        Support.AGREED: (0.53, 0.73, 0.80, 0.87, 0.93, 0.95, 0.95, 0.97, 0.98),
-    }
-    WEIGHT = 12.0  # the prior counts as this many tested guesses
-    MEMORY = 0.98  # what a new guess leaves of the weight of the ones before it
-
-    def __init__(self) -> None:
-        self._column = tuple(bisect_right(self.STEPS, length) - 1 for length in range(1, LONGEST + 1))
-        self._right = {support: [self.WEIGHT * rate for rate in self.PRIOR[support]] for support in Support}
-        self._tested = {support: [self.WEIGHT] * len(self.STEPS) for support in Support}
-
-    def probability(self, guess: Guess) -> float:
-        """How likely `guess` is right, given that the guesses before it are."""
-        column = self._column[min(guess.length, LONGEST) - 1]
-        return self._right[guess.support][column] / self._tested[guess.support][column]
-
-    def learn(self, guess: Guess, *, right: bool) -> None:
-        """Count one tested guess."""
-        column = self._column[min(guess.length, LONGEST) - 1]
-        rights, tested = self._right[guess.support], self._tested[guess.support]
-        rights[column] = self.MEMORY * rights[column] + right
-        tested[column] = self.MEMORY * tested[column] + 1.0
+def read_corpus(name: str) -> str:
+    """The text of the file, "" for no file. Raises `UsageError` when it cannot be read as text, or is too large."""
+    if not name:
+        return ""
+    path = Path(name).expanduser()
+    try:
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else None
+    except OSError as error:
+        raise UsageError(
+            f"option corpus is {name}, which cannot be read: {error.strerror or error}",
+            hint="Name a file of text, like -o corpus=src/main.py.",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"option corpus is {name}, which is not UTF-8 text (byte {error.start})",
+            hint="Name a file of text, like -o corpus=src/main.py.",
+        ) from None
+    if text is None:
+        raise UsageError(
+            f"option corpus is {name}, which has {size:,} bytes", hint=f"Name a file of at most {MOST_BYTES:,} bytes."
+        )
+    return text
 
 
-def _support(agreeing: int, places: int) -> Support:
-    if places == 1:
-        return Support.SINGLE
-    return Support.AGREED if 2 * agreeing > places else Support.CONTESTED
+def _libraries(options: Options, lender: Lender) -> list[Corpus]:
+    """The texts to draft from besides the committed one."""
+    found = []
+    if options.corpus:
+        found.append(np.array(lender.tokenize(read_corpus(options.corpus)), dtype=np.int32))
+    if options.remember:
+        found.append(lender.recall(Ngram.name))
+    return [Corpus(tokens) for tokens in found if len(tokens) > 1]
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

@@ -20,6 +20,7 @@ from localspec.planner.profile import Profile
 LENGTHS = (1, 2, 3, 5, 7, 11, 15)  # few, so that a backend can reuse its graphs; n = N + 1 lies on usual tiles
 LEAPS = (1, 3, 7)  # longest drafts while nothing wider than this was measured
 PURSE = 5.0  # what may be spent on finding out at the start
+SURPRISE = 3.0  # a round that costs more than this beyond what was hoped has met an accident, which is not its fault
 RESERVE = 1.5  # what first curiosity leaves for later looks
 FULL = 8.0  # the most that can be saved up
 DEBT = -1.0  # drafts that should have paid may empty it no further
@@ -132,6 +133,7 @@ class AutoLength:
         if not self._passes.plain:
             return  # nothing to compare with yet
         spent = self._passes.cost(rows) + report.draft_s / self._passes.plain
+        spent = min(spent, self._rows(rows) + steps * self._draft + self._missed * self._lag + SURPRISE)
         self._account(emitted, spent)
         self._since_plain = 0 if rows == 1 else self._since_plain + 1
         if steps:

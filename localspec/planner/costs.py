@@ -99,7 +99,7 @@ class PassCosts:
 
     @property
     def hoped(self) -> list[float]:
-        """As `expected`, but rows beyond what was measured twice cost a fraction of those before them."""
+        """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
         return self._both()[1]
 
     def _both(self) -> tuple[list[float], list[float]]:
@@ -124,11 +124,10 @@ class PassCosts:
     def _hoped(self, expected: list[float]) -> list[float]:
         curve, slope = expected[:2], GENTLE
         for n in range(2, self.longest + 1):
-            if self._shape[n].count >= 2:
-                curve.append(expected[n])
+            sure = self._shape[n].count >= 2
+            curve.append(expected[n] if sure else min(expected[n], curve[n - 1] + slope))
+            if self._shape[n].count:
                 slope = max(GENTLE, HOPE * (expected[n] - 1.0) / (n - 1))
-            else:
-                curve.append(min(expected[n], curve[n - 1] + slope))
         return curve
 
 

@@ -125,7 +125,7 @@ def test_a_first_pass_that_is_late_does_not_switch_drafting_off() -> None:
     def late(n: int) -> float:
         first = n not in seen
         seen.add(n)
-        return shape(n) * (4.0 if first and n > 1 else 1.0)
+        return shape(n) * (10.0 if first and n > 1 else 1.0)
 
     words = text([0.9] * 1020, seed=4)
     run = play(AutoLength(), Machine(late, 0.0, noise=0.0), words, tokens=1000)
