@@ -29,6 +29,7 @@ class Budget:
     leaves  most paths of the draft; 1: a chain
     tree    the shape to fill or how far to grow, None: a chain
     choose  joint probabilities, best first -> how many of these nodes are worth their rows in the verifier's pass
+    asks    False when `pays` says yes to everything, so that a confidence need not be computed for it
     price   n -> what a verifier pass over n tokens costs, in plain passes, as far as it is known
     """
 
@@ -38,6 +39,7 @@ class Budget:
     leaves: int = 1
     tree: Shape | Growth | None = None
     choose: Callable[[Sequence[float]], int] = len
+    asks: bool = True
     price: Callable[[int], float] = lambda count: 1.0
 
 
@@ -77,6 +79,18 @@ class Lender(Protocol):
 
     def is_end(self, token: int) -> bool:
         """True when `token` ends the text for the verifier: drafting past it is useless."""
+        ...
+
+    def tokenize(self, text: str) -> list[int]:
+        """The verifier's ids of a piece of text: no control tokens, nothing added."""
+        ...
+
+    def recall(self, drafter: str) -> Ids:
+        """Texts that `drafter` asked to remember of this pair in earlier runs, `core.corpus.SEPARATOR` between them."""
+        ...
+
+    def remember(self, drafter: str, text: Ids) -> None:
+        """Keep a text for later runs of this pair; there is room for so many tokens, old texts go first."""
         ...
 
     def context(self, role: str) -> Context:

@@ -13,6 +13,7 @@ from localspec.drafters.base import Drafter
 from localspec.engine.base import Context, Vocab
 from localspec.errors import DrafterError
 from localspec.services.loading import Loaded
+from localspec.services.notebook import Notebook
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,11 @@ class PairLender:
     """`drafters.base.Lender` over the models of one pair. What it lends stays its own, open for the next drafter."""
 
     def __init__(
-        self, vocab: Vocab, second: Callable[[str], Second | None], build: Callable[[str, PairLender], Drafter]
+        self,
+        vocab: Vocab,
+        second: Callable[[str], Second | None],
+        build: Callable[[str, PairLender], Drafter],
+        notebook: Notebook,
     ) -> None:
         """`second` finds the model for a role, None when the pair has none; raises `PairError` when it does not fit.
 
@@ -35,6 +40,9 @@ class PairLender:
         """
         self.vocab_size = vocab.size
         self.is_end = vocab.is_end
+        self.recall = notebook.read
+        self.remember = notebook.add
+        self._vocab = vocab
         self._second = second
         self._build = build
         self._found: dict[str, Second] = {}
@@ -44,6 +52,9 @@ class PairLender:
     def lent(self) -> list[Loaded]:
         """The models that are open."""
         return list(self._lent.values())
+
+    def tokenize(self, text: str) -> list[int]:
+        return self._vocab.tokenize(text, add_special=False, parse_special=False)
 
     def context(self, role: str) -> Context:
         if role not in self._lent:

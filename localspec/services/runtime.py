@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from localspec.planner.controller import AutoLength
 from localspec.planner.treecontrol import AutoTree
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, load, need
+from localspec.services.notebook import Notebook
 from localspec.services.pairs import LEAVES, ROOM, Length, SettledPair, read_tree, settle
 from localspec.services.report import Once, Report, Silent
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
@@ -47,6 +48,16 @@ logger = logging.getLogger(__name__)
 
 CONTEXT_LIMIT = 8192
 """Context size when none is asked for: the model's own, but no more than this."""
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """A way to speculate that can be resumed: who drafts, what, and who decides how far; `tree_name` as typed."""
+
+    drafter: Drafter | None
+    tree: Shape | Growth | None
+    tree_name: str
+    controller: Controller
 
 
 class Runtime:
@@ -78,8 +89,10 @@ class Runtime:
         self._options: Mapping[str, str] = {}
         self._tree: Shape | Growth | None = None
         self._controller: Controller = FixedLength(0)
+        self._shelf: dict[tuple[Any, ...], Speculation] = {}
         self._loaded: Loaded | None = self._load("verifier")
-        self._lender = PairLender(self.vocab, self._second, _with_defaults)
+        notebook = Notebook(files["verifier"], self.vocab.size, self._report)
+        self._lender = PairLender(self.vocab, self._second, _with_defaults, notebook)
         try:
             self.respeculate(pair.drafter, pair.N, pair.options, tree=pair.tree)
         except BaseException:
@@ -191,10 +204,17 @@ class Runtime:
     # -- speculation --------------------------------------------------------------------------------------------------
 
     def respeculate(
-        self, drafter: str, N: Length, options: Mapping[str, str] | None = None, *, tree: str | None = None
+        self,
+        drafter: str,
+        N: Length,
+        options: Mapping[str, str] | None = None,
+        *,
+        tree: str | None = None,
+        resume: bool = False,
     ) -> None:
         """Draft in another way from now on; models stay loaded, the controller starts anew.
 
+        With `resume`, drafter and controller go on with what they learned since an earlier call asked for the same.
         Options that are not given stay as they are while the drafter stays; a tree stays until another is asked for.
         A drafter that cannot be had is warned about once and leaves plain decoding. Raises `UsageError` for names,
         options and trees that do not exist, `BusyError` in the middle of an answer.
@@ -204,23 +224,36 @@ class Runtime:
             options = self._options if drafter == self._asked else {}
         tree = self._tree_name if tree is None else tree
         parsed, asked = entry.parse(options), read_tree(tree)
+        way = (drafter, N, tree, tuple(sorted(options.items())))
         with self._turns.taken():
-            self._close_drafter()
-            try:
-                self._drafter = entry.drafter_class(parsed, self._lender)
-            except UsageError:
-                raise
-            except Exception as error:  # whatever is wrong with a drafter, it can only cost time
-                logger.debug("drafter cannot be built", exc_info=error)
-                self._report.warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {_told(error)}")
-            if asked is not None and self._verifier.context.leaves == 1:
-                self._report.warn(
-                    "This verifier's memory (recurrent, or with a sliding window) cannot check trees: "
-                    "chains are drafted instead."
-                )
-                asked, tree = None, "none"
+            self._leave_drafter()
+            known = self._shelf.get(way) if resume else None
+            if known is None:
+                self._drafter = self._built(drafter, parsed)
+                if asked is not None and self._verifier.context.leaves == 1:
+                    self._report.warn(
+                        "This verifier's memory (recurrent, or with a sliding window) cannot check trees: "
+                        "chains are drafted instead."
+                    )
+                    asked, tree = None, "none"
+                self._tree, self._controller = _control(N, asked, grows=entry.grows_trees)
+                if resume:
+                    self._shelf[way] = Speculation(self._drafter, self._tree, tree, self._controller)
+            else:
+                self._drafter, self._tree, self._controller = known.drafter, known.tree, known.controller
+                tree = known.tree_name
             self._asked, self._options, self._length, self._tree_name = drafter, options, N, tree
-            self._tree, self._controller = _control(N, asked, grows=entry.grows_trees)
+
+    def _built(self, drafter: str, options: Any) -> Drafter | None:
+        """The drafter, or a warning and None: whatever is wrong with it, it can only cost time."""
+        try:
+            return drafters.entry(drafter).drafter_class(options, self._lender)
+        except UsageError:
+            raise
+        except Exception as error:
+            logger.debug("drafter cannot be built", exc_info=error)
+            self._report.warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {_told(error)}")
+        return None
 
     def _second(self, role: str) -> Second | None:
         if role in self._missing:
@@ -313,6 +346,7 @@ class Runtime:
     def _drop_drafter(self, reason: str) -> None:
         """It failed: say so once and decode plainly until another one is chosen."""
         self._report.warn(reason)
+        self._shelf = {way: kept for way, kept in self._shelf.items() if kept.drafter is not self._drafter}
         self._drafter = None
 
     def _engine_s(self) -> float:
@@ -345,7 +379,10 @@ class Runtime:
     def close(self) -> None:
         """End the answer that is running, free drafter and verifier; closing twice is fine."""
         with self._turns.last(self._stop_streams):
-            self._close_drafter()
+            self._leave_drafter()
+            for kept in self._shelf.values():
+                if kept.drafter:
+                    kept.drafter.close()
             self._lender.close()
             if self._loaded:
                 self._loaded.close()
@@ -356,10 +393,11 @@ class Runtime:
             if stream.has_begun:
                 stream.close()
 
-    def _close_drafter(self) -> None:
-        if self._drafter:
+    def _leave_drafter(self) -> None:
+        """Close it, unless it may be resumed."""
+        if self._drafter and all(kept.drafter is not self._drafter for kept in self._shelf.values()):
             self._drafter.close()
-            self._drafter = None
+        self._drafter = None
 
     def __enter__(self) -> Runtime:
         return self

@@ -73,6 +73,15 @@ class ToyLender:
         """The exercises never end a text."""
         return False
 
+    def tokenize(self, text: str) -> list[int]:
+        return self._model.vocab.tokenize(text, add_special=False, parse_special=False)
+
+    def recall(self, drafter: str) -> Ids:
+        return NOBODY
+
+    def remember(self, drafter: str, text: Ids) -> None:
+        """The exercises keep nothing."""
+
     def context(self, role: str) -> Context:
         return ToyContext(self._model, draft_room=ROOM, leaves=ROOM)
 

@@ -39,6 +39,17 @@ class Lender:
         self._blocked = np.array(blocked, dtype=np.int32)
         self.vocab_size = vocab.size
         self.is_end = vocab.is_end
+        self._vocab = vocab
+        self.remembered: list[Ids] = []
+
+    def tokenize(self, text: str) -> list[int]:
+        return self._vocab.tokenize(text, add_special=False, parse_special=False)
+
+    def recall(self, drafter: str) -> Ids:
+        return np.concatenate([np.append(text, np.int32(-1)) for text in self.remembered] or [self._blocked[:0]])
+
+    def remember(self, drafter: str, text: Ids) -> None:
+        self.remembered.append(text)
 
     def context(self, role: str) -> Context:
         assert role == "draft"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.core.draft import Ids
+from localspec.core.draft import Draft, Ids
+from localspec.core.growth import Growth
 from localspec.core.rejection import Rejection
 from localspec.core.sampling import Sampling
+from localspec.core.shapes import Shape
+from localspec.core.trust import Guess, Support, Trust
 from localspec.drafters.base import Budget, Drafter
-from localspec.drafters.ngram import Guess, Ngram, Options, Support, Trust
+from localspec.drafters.ngram import MOST_BYTES, Ngram, Options
 from localspec.engine.base import Context
 from localspec.errors import UsageError
 
@@ -22,13 +28,32 @@ NEVER = Budget(8, lambda depth, confidence: False)
 PERIODIC = [*range(10, 22)] * 3
 
 
+END = 999
+
+
 class NoModels:
-    """A lender with nothing to lend: prompt lookup must not need any."""
+    """A lender without a model: prompt lookup must not need any. Text is ids with blanks between them."""
 
     vocab_size = 1000
 
+    def __init__(self) -> None:
+        self.remembered: list[tuple[str, list[int]]] = []
+        self.earlier: list[int] = []
+
     def is_end(self, token: int) -> bool:
-        raise AssertionError(token)
+        return token == END
+
+    def tokenize(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def recall(self, drafter: str) -> Ids:
+        return ids(self.earlier)
+
+    def remember(self, drafter: str, text: Ids) -> None:
+        self.remembered.append((drafter, text.tolist()))
+
+    def drafter(self, name: str) -> Drafter:
+        raise AssertionError(name)
 
     def context(self, role: str) -> Context:
         raise AssertionError(role)
@@ -38,9 +63,6 @@ class NoModels:
 
     def blocked(self, role: str) -> Ids:
         raise AssertionError(role)
-
-    def drafter(self, name: str) -> Drafter:
-        raise AssertionError(name)
 
 
 def ids(tokens: list[int]) -> Ids:
@@ -156,16 +178,6 @@ def confidences(drafter: Ngram, text: list[int]) -> list[float]:
     return said
 
 
-def test_a_longer_match_with_more_support_is_trusted_more() -> None:
-    trust = Trust()
-    for support in Support:
-        row = [trust.probability(Guess(0, length, support)) for length in range(1, 40)]
-        assert row == sorted(row)
-    for length in (1, 2, 3, 5, 8):
-        contested, single, agreed = (trust.probability(Guess(0, length, support)) for support in Support)
-        assert contested < single < agreed
-
-
 def test_probabilities_follow_what_became_of_the_guesses() -> None:
     """Also of refused ones: a drafter that is never allowed to draft still learns when it would have been right."""
     drafter, text = ngram(), PERIODIC
@@ -186,8 +198,7 @@ def test_probabilities_follow_what_became_of_the_guesses() -> None:
 
 
 def test_what_follows_a_wrong_guess_is_not_counted() -> None:
-    trust = Trust()
-    drafter = ngram()
+    trust, drafter = Trust(), ngram()
     first, second, *_ = confidences(drafter, PERIODIC)
     proposed(drafter, [*PERIODIC, 999, 11])
     after = confidences(drafter, PERIODIC)
@@ -259,3 +270,161 @@ def test_closing_forgets_the_text_and_may_happen_twice() -> None:
     drafter.close()
     drafter.close()
     assert proposed(drafter, [10, 11]) == []
+
+
+# -- trees ---------------------------------------------------------------------------------------------------------
+
+BRANCHING = [1, 2, 3, 7, 8, 1, 2, 3, 7, 9, 1, 2, 3, 5, 6, 1, 2, 3]  # 1 2 3 -> 5 6, 7 9, 7 8; the last is the newest
+WHOLE = Budget(32, lambda depth, confidence: True, leaves=16)
+
+
+def tree(drafter: Ngram, text: list[int], wanted: Shape | Growth, **changes: Any) -> Draft:
+    return drafter.propose(ids(text), replace(WHOLE, tree=wanted, **changes))
+
+
+def paths(draft: Draft) -> set[tuple[int, ...]]:
+    return {tuple(draft.tokens[list(draft.path(node))].tolist()) for node in range(len(draft))}
+
+
+def test_a_shape_is_filled_with_what_followed() -> None:
+    draft = tree(ngram(), BRANCHING, Shape.parse("2,2"))
+    assert paths(draft) == {(5,), (5, 6), (7,), (7, 9), (7, 8)}
+    assert draft.laws is None
+    assert draft.confidences is not None
+    siblings = [sum(draft.confidences[node] for node in nodes) for nodes in draft.children.values()]
+    assert max(siblings) < 1.0
+
+
+def test_a_shape_has_holes_where_nothing_is_known() -> None:
+    assert paths(tree(ngram(), BRANCHING, Shape.of([[0], [1], [1, 0], [1, 1], [1, 1, 0]]))) == {
+        (5,),
+        (7,),
+        (7, 9),
+        (7, 8),
+        (7, 8, 1),
+    }
+    assert len(tree(ngram(), [1, 2, 3], Shape.parse("4,2"))) == 0
+
+
+def test_a_grown_tree_takes_the_likeliest_nodes() -> None:
+    whole = tree(ngram(), BRANCHING, Growth(nodes=32, depth=4))
+    assert {(5, 6, 1, 2), (7, 9, 1, 2), (7, 8)} <= paths(whole)
+    assert whole.confidences is not None
+    joints = [np.prod([whole.confidences[above] for above in whole.path(node)]) for node in range(len(whole))]
+    assert joints == sorted(joints, reverse=True)
+    for nodes in range(1, len(whole)):
+        few = tree(ngram(), BRANCHING, Growth(nodes=nodes, depth=4))
+        assert few.tokens.tolist() == whole.tokens[:nodes].tolist()
+
+
+@pytest.mark.parametrize("leaves", [1, 2, 3])
+def test_no_more_paths_than_there_is_room_for(leaves: int) -> None:
+    assert tree(ngram(), BRANCHING, Growth(nodes=32, leaves=leaves)).leaves == leaves
+
+
+def test_the_controller_chooses_how_many_nodes_are_worth_their_rows() -> None:
+    seen: list[list[float]] = []
+
+    def choose(joints: Sequence[float]) -> int:
+        seen.append(list(joints))
+        return 3
+
+    assert len(tree(ngram(), BRANCHING, Growth(nodes=32), choose=choose)) == 3
+    assert seen[0] == sorted(seen[0], reverse=True)
+    assert len(tree(ngram(), BRANCHING, Growth(nodes=32), choose=lambda joints: 0)) == 0
+
+
+def test_nothing_hangs_below_an_end() -> None:
+    text = [1, 2, END, 4, 5, 1, 2, END, 4, 5, 1, 2]
+    assert paths(tree(ngram(), text, Growth(nodes=9))) == paths(tree(ngram(), text, Shape.parse("1,1,1"))) == {(END,)}
+
+
+@given(first=TEXT, second=TEXT, wanted=st.sampled_from([Shape.parse("3,2,1"), Growth(nodes=12, depth=5)]))
+def test_every_path_of_a_tree_stands_in_the_committed_text(
+    first: list[int], second: list[int], wanted: Shape | Growth
+) -> None:
+    """B68, for trees."""
+    drafter = ngram()
+    for text in (first, second, second[:-7], first[:5] + second):
+        for path in paths(tree(drafter, text, wanted)):
+            assert any(tuple(text[at : at + len(path)]) == path for at in range(len(text) + 1))
+
+
+def test_trees_learn_from_the_siblings_that_were_tried() -> None:
+    """The first guess is always wrong here and the second right: in time the second is the likelier."""
+    drafter, text = ngram(), [1, 2, 7, 50, 1, 2, 8, 51]
+    for at in range(80):
+        text += [1, 2]
+        drafter.propose(ids(text), replace(WHOLE, tree=Shape.parse("2")))
+        text += [8 if text[-4] == 7 else 7, 60 + at]
+    draft = tree(drafter, [*text, 1, 2], Shape.parse("2"))
+    assert draft.confidences is not None
+    assert draft.confidences[0] < 0.2 < 0.6 < draft.confidences[1]
+
+
+# -- other texts, on demand ----------------------------------------------------------------------------------------
+
+
+def test_a_file_to_draft_from(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("40 41 42 43 44 45 46")
+    drafter = Ngram(Options(corpus=str(path)), NoModels())
+    assert proposed(drafter, [7, 41, 42]) == [43, 44, 45, 46]
+    assert paths(tree(drafter, [7, 41, 42], Growth(nodes=2))) == {(43,), (43, 44)}
+    assert proposed(drafter, [41, 42, 9, 41, 42]) == [9, 41, 42], "the text itself comes first among equals"
+    assert proposed(drafter, [41, 42, 9, 40, 41, 42]) == [43, 44, 45, 46], "a longer match wins"
+    assert proposed(Ngram(Options(corpus=str(path), min_ngram=3), NoModels()), [7, 41, 42]) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(None, "No such file"), (b"\xff\xfe1", "not UTF-8"), (b"1 " * (MOST_BYTES // 2 + 1), "8,388,610 bytes")],
+)
+def test_a_file_that_cannot_be_used_is_wrong_use_before_anything_is_loaded(
+    tmp_path: Path, data: bytes | None, said: str
+) -> None:
+    path = tmp_path / "corpus.txt"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(UsageError, match=said) as caught:
+        Options(corpus=str(path))
+    assert str(path) in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_folder_is_no_corpus(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        Options(corpus=str(tmp_path))
+
+
+def test_what_was_remembered_is_drafted_from() -> None:
+    lender = NoModels()
+    lender.earlier = [10, 11, 12, 13, -1, 14, 15]
+    assert proposed(Ngram(Options(remember=True), lender), [5, 10, 11]) == [12, 13]
+    assert proposed(Ngram(Options(), lender), [5, 10, 11]) == [], "B68: only on demand"
+
+
+def test_texts_are_handed_to_memory_when_they_are_over() -> None:
+    lender = NoModels()
+    drafter = Ngram(Options(remember=True), lender)
+    begin(drafter, [1, 2])
+    proposed(drafter, [1, 2, 3])
+    begin(drafter, [1, 2, 3, 4, 5])
+    assert lender.remembered == [], "the conversation goes on"
+    proposed(drafter, [1, 2, 3, 4, 5, 6])
+    begin(drafter, [7, 8])
+    assert lender.remembered == [("ngram", [1, 2, 3, 4, 5, 6])]
+    drafter.close()
+    drafter.close()
+    assert lender.remembered[1:] == [("ngram", [7, 8])]
+
+
+def test_nothing_is_remembered_unless_asked_for() -> None:
+    """B68: by default no text outlives its conversation."""
+    lender = NoModels()
+    drafter = Ngram(Options(), lender)
+    for text in (PERIODIC, [1, 2]):
+        begin(drafter, text)
+        proposed(drafter, text)
+    drafter.close()
+    assert lender.remembered == []

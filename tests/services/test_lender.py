@@ -17,6 +17,7 @@ from localspec.engine.vocab import LlamaVocab
 from localspec.errors import DecodeError, DrafterError, PairError
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, load
+from localspec.services.notebook import Notebook
 from tests import zoo
 from tests.services import tiny
 from tests.services.toy_pair import Collected
@@ -27,6 +28,10 @@ SETTINGS = ContextSettings(capacity=64, flash_attn="off")
 def build(name: str, lender: PairLender) -> Drafter:
     entry = drafters.entry(name)
     return entry.drafter_class(entry.parse({}), lender)
+
+
+def notebook(vocab: LlamaVocab) -> Notebook:
+    return Notebook(read_model(tiny.model("verifier")), vocab.size, Collected())
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,7 @@ def shelf() -> Shelf:
 
 @pytest.fixture
 def lender(vocab: LlamaVocab, shelf: Shelf) -> Iterator[PairLender]:
-    made = PairLender(vocab, shelf.find, build)
+    made = PairLender(vocab, shelf.find, build, notebook(vocab))
     yield made
     made.close()
 
@@ -99,7 +104,7 @@ def test_a_model_that_does_not_fit_is_never_opened(vocab: LlamaVocab) -> None:
     def refuse(role: str) -> Second | None:
         raise PairError("other tokens", hint="another draft")
 
-    lender = PairLender(vocab, refuse, build)
+    lender = PairLender(vocab, refuse, build, notebook(vocab))
     for ask in (lender.context, lender.known, lender.blocked):
         with pytest.raises(PairError, match="other tokens"):
             ask("draft")
