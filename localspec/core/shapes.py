@@ -25,9 +25,17 @@ class Shape:
 
     @classmethod
     def of(cls, places: Iterable[Sequence[int]]) -> Shape:
-        """The shape with these places, likely ones first. Raises `UsageError` when an ancestor or elder is missing."""
-        known = sorted({tuple(place) for place in places}, key=lambda place: (sum(place) + len(place), place))
-        for place in known:
+        """The shape with these places, likely ones first.
+
+        Raises `UsageError` when an ancestor or elder is missing, or when there are more than `MOST`.
+        """
+        known = {tuple(place) for place in places}
+        if len(known) > MOST:
+            raise UsageError(
+                f"a tree of {len(known)} nodes cannot be drafted",
+                hint=f"List at most {MOST} nodes; a round takes dozens.",
+            )
+        for place in sorted(known):
             needed = [place[:-1]] if len(place) > 1 else []
             needed += [(*place[:-1], place[-1] - 1)] if place and place[-1] > 0 else []
             missing = [one for one in needed if one not in known]
@@ -36,7 +44,7 @@ class Shape:
                     f"the tree has the node {list(place)} but not {list(missing[0]) if missing else 'a parent for it'}",
                     hint="List every ancestor and every elder sibling of a node too.",
                 )
-        return cls(tuple(known))
+        return cls(tuple(sorted(known, key=lambda place: (sum(place) + len(place), place))))
 
     @classmethod
     def branching(cls, widths: Sequence[int]) -> Shape:
@@ -56,7 +64,7 @@ class Shape:
     def parse(cls, text: str) -> Shape:
         """From "4,2,2": one number of children for each depth."""
         parts = text.split(",")
-        if not all(part.strip().isdigit() for part in parts):
+        if not all(part.strip().isdecimal() for part in parts):
             raise UsageError(f"{text!r} is no branching", hint="Give one number for each depth, like 4,2,2.")
         return cls.branching([int(part) for part in parts])
 

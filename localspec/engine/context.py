@@ -261,7 +261,7 @@ class LlamaContext:
         return self._batch.fill_tree(tokens, positions, [list(range(1 + len(leaves))), *below])
 
     def grow(self, tokens: Ids, parents: Ids) -> LlamaPass:
-        """See `engine.base.Context.grow`. Raises `ContextFullError`, `DecodeError`, with the committed text put back."""
+        """See `engine.base.Context.grow`. Raises `ContextFullError`, `DecodeError`; the text is put back."""
         self._check_open()
         assert not self._open or self._grown, "grow inside an evaluate"
         if not self.has_trees:

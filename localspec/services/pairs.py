@@ -77,7 +77,7 @@ def read_tree(text: str) -> Shape | Growth | None:
     """
     if text in ("none", "auto"):
         return Growth(nodes=ROOM, leaves=LEAVES) if text == "auto" else None
-    if all(part.strip().isdigit() for part in text.split(",")):
+    if all(part.strip().isdecimal() for part in text.split(",")):
         return Shape.parse(text)
     try:
         listed = json.loads(Path(text).expanduser().read_text(encoding="utf-8"))
