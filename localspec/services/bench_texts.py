@@ -79,13 +79,17 @@ def judge(
 
 
 def replay(context: Context, prompt: Sequence[int], said: Sequence[int], step: int) -> npt.NDArray[np.float32]:
-    """(V,) logits after `prompt` and `said`, the last evaluated `step` tokens at a time as accepted drafts are."""
+    """(V,) logits after `prompt` and `said`, the last evaluated `step` tokens at a time as accepted drafts are.
+
+    The last pass is filled up to its size with tokens that do not count, as passes are by rejected drafts.
+    """
     context.rewind(0)
     context.prefill(prompt[:-1], logits=False)
     tokens = [prompt[-1], *said]
     for start in range(0, len(tokens), step):
         block = tokens[start : start + step]
-        result = context.evaluate(block[0], Draft.chain(block[1:]))
+        size = max(len(block), min(step, context.capacity - context.length))
+        result = context.evaluate(block[0], Draft.chain([*block[1:], *[tokens[0]] * (size - len(block))]))
         row = np.array(result.logits(len(block) - 1))
         context.commit(range(len(block) - 1))
     return row

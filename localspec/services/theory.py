@@ -130,6 +130,7 @@ def rounds(pair: ToyPair, N: int, count: int, rule_of: Callable[[int], Rule]) ->
             text,
             verifier=verifier,
             propose=lambda: drafter.propose(text, budget),
+            observe=drafter.observe,
             sampling=WHOLE,
             rule=rule,
             keep=len,

@@ -140,11 +140,11 @@ def player(pair: ToyPair, shape: Shape, rng: np.random.Generator) -> Callable[[]
             tokens,
             verifier=verifier,
             propose=lambda: drafter.propose(tokens, budget),
+            observe=drafter.observe,
             sampling=WHOLE,
             rule=rule,
             keep=len,
         )
-        drafter.observe(played.result, played.verdict)
         text.extend(played.block)
         return played.draft, played.verdict
 
