@@ -17,13 +17,18 @@ Chosen = npt.NDArray[np.intp]
 FIRST_LOOK = 256  # ids ranked before anyone asks for more
 
 
-def largest(logits: Logits, maxima: Logits, count: int) -> Chosen:
-    """Ids of the `count` largest logits, largest first."""
+def candidates(logits: Logits, maxima: Logits, count: int) -> Chosen:
+    """Ascending ids that hold the `count` largest logits, and few others."""
     count = min(count, len(logits))
     # `count` groups have a maximum at or above this bar, so at least `count` logits have.
     source = maxima if count <= len(maxima) // 2 else logits
     bar = np.partition(source, len(source) - count)[len(source) - count]
-    ids = np.flatnonzero(logits >= bar)
+    return np.flatnonzero(logits >= bar)
+
+
+def largest(logits: Logits, maxima: Logits, count: int) -> Chosen:
+    """Ids of the `count` largest logits, largest first."""
+    ids = candidates(logits, maxima, count)
     return ids[np.argsort(-logits[ids], kind="stable")[:count]]
 
 

@@ -21,6 +21,9 @@ Weights = npt.NDArray[np.floating]
 NOISE = 4.0
 """A residual of at most this many machine epsilons is rounding, and the two laws are equal."""
 
+_ONE = np.ones(1, dtype=np.float32)
+_ONE.setflags(write=False)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
@@ -55,7 +58,7 @@ class Law:
     @classmethod
     def one_hot(cls, token: int) -> Law:
         """Certain of `token`: a deterministic pick, or the greedy verifier."""
-        return cls(np.ones(1, dtype=np.float32), 1.0, np.array([token], dtype=np.int32))
+        return cls(_ONE, 1.0, np.array((token,), dtype=np.int32))
 
     @property
     def is_certain(self) -> bool:
@@ -69,11 +72,15 @@ class Law:
 
     def prob(self, token: int) -> float:
         """Probability of `token`; 0.0 for ids outside the law."""
+        if self.ids is not None and len(self.ids) == 1:
+            return float(self.ids.item(0) == token)
         at = self._place(token)
         return 0.0 if at is None else self.weights.item(at) / self.total
 
     def sample(self, rng: np.random.Generator) -> int:
-        """One id drawn from the law."""
+        """One id drawn from the law; certainty needs no draw."""
+        if self.ids is not None and len(self.ids) == 1:
+            return self.ids.item(0)
         u = rng.random()
         if len(self.weights) <= GROUPS:
             at = _pick(self.weights, u)

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from localspec.core.filters import Chosen, Logits, largest, nucleus, reach
+from localspec.core.filters import Chosen, Logits, candidates, nucleus, reach
 from localspec.core.fold import fold
 from localspec.core.law import Law, mass
 from localspec.errors import EngineError, UsageError
 
+_COLD = 1e-3
+"""Below this temperature differences of logits may overflow when they are divided by it."""
 _COLDEST = float(np.finfo(np.float32).tiny)
 """Logits cannot be divided by a temperature below this, and it is as good as 0 anyway."""
 
@@ -86,7 +88,6 @@ class Sampling:
         if kept is None:
             weights = _weights(logits, top, self.temperature)
             return Law(weights, mass(weights))
-        kept.sort()
         weights = _weights(logits[kept], top, self.temperature)
         return Law(weights, float(weights.sum(dtype=np.float64)), kept.astype(np.int32))
 
@@ -106,28 +107,38 @@ class Sampling:
         return logits
 
     def _filtered(self, logits: Logits, maxima: Logits, top: np.floating[Any]) -> Chosen | None:
-        """Ids that survive top-k, top-p and min-p in no particular order, None when all three are off."""
+        """Ascending ids that survive top-k, top-p and min-p, None when all three are off."""
         floor = top + logits.dtype.type(math.log(self.min_p)) if self.min_p > 0.0 else None
         if self.top_k > 0:
-            ranked = largest(logits, maxima, self.top_k)
+            ids = candidates(logits, maxima, self.top_k)
+            values = logits[ids]
+            order = np.argsort(-values, kind="stable")[: self.top_k]
+            ranked = values[order]
+            count = len(ranked)
             if self.top_p < 1.0:
-                weights = np.exp(logits[ranked] - top)
-                ranked = ranked[: reach(weights, whole=weights.cumsum()[-1], share=self.top_p)]
-        elif self.top_p < 1.0:
-            ranked = nucleus(logits, maxima, top=top, share=self.top_p, floor=floor)
-        elif floor is not None:
-            return np.flatnonzero(logits >= floor)
-        else:
-            return None
-        return ranked if floor is None else ranked[logits[ranked] >= floor]
+                weights = np.exp(ranked - top)
+                count = reach(weights, whole=weights.cumsum()[-1], share=self.top_p)
+            if floor is not None:
+                count = min(count, int(np.count_nonzero(ranked >= floor)))
+            order = order[:count]
+            order.sort()
+            return ids[order]
+        if self.top_p < 1.0:
+            kept = nucleus(logits, maxima, top=top, share=self.top_p, floor=floor)
+            kept = kept if floor is None else kept[logits[kept] >= floor]
+            kept.sort()
+            return kept
+        return None if floor is None else np.flatnonzero(logits >= floor)
 
 
 def _weights(logits: Logits, top: np.floating[Any], temperature: float) -> Logits:
     """exp((logit - top) / temperature), a fresh array."""
     weights = logits - top
-    if temperature != 1.0:
-        with np.errstate(over="ignore"):  # a tiny temperature sends the losers to -inf, as it should
+    if temperature < _COLD:
+        with np.errstate(over="ignore"):  # it sends the losers to -inf, as it should
             weights /= temperature
+    elif temperature != 1.0:
+        weights /= temperature
     return np.exp(weights, out=weights)
 
 

@@ -106,7 +106,7 @@ class DraftModel:
         while True:
             logits = self._shared(result.logits(0))
             law = self._sampling.law(logits, self._recent(tokens, drafted))
-            if not budget.pays(len(drafted) + 1, confidence(logits) if self._sampling.greedy else law.top):
+            if budget.asks and not budget.pays(len(drafted) + 1, self._confidence(logits, law)):
                 break
             token, reported = self._drawn_by.guess(law, len(tokens) + len(drafted))
             drafted.append(token)
@@ -133,6 +133,9 @@ class DraftModel:
     def _picks(self) -> bool:
         """True when a tree's tokens are picked and not drawn, so that they may be chosen by what they are."""
         return self._sampling.greedy or self.options.siblings == "top"
+
+    def _confidence(self, logits: Logits, law: Law) -> float:
+        return confidence(logits) if self._sampling.greedy else law.top
 
     @property
     def _drawn_by(self) -> Rule:
@@ -183,6 +186,8 @@ class Layers:
     def __init__(self, context: Context, siblings: Callable[[Row, int, int], list[Sibling]]) -> None:
         self._context = context
         self.siblings = siblings
+        self.nodes = min(context.draft_room, context.capacity - context.length)
+        self.leaves = context.leaves
 
     def layer(self, tokens: Ids, parents: Ids, path: Callable[[int], Ids]) -> list[Row]:
         result = self._context.grow(tokens, parents)

@@ -29,22 +29,38 @@ class TokenBatch:
             ids[0] = 0
         self._counts[:] = 1
         self._scattered = 0
+        self._steps = np.arange(capacity, dtype=np.int32)
 
-    def fill(self, tokens: npt.NDArray[np.int32], start: int, *, wanted: slice) -> Any:
-        """`tokens` one after the other from position `start` in sequence 0; logits only for the `wanted` rows."""
+    def fill(self, tokens: npt.NDArray[np.int32], start: int, *, last_row: bool) -> Any:
+        """`tokens` one after the other from position `start` in sequence 0; logits for the last one, or for none."""
         count = len(tokens)
-        self._gather()
         self._token[:count] = tokens
-        self._position[:count] = np.arange(start, start + count, dtype=np.int32)
+        self._place(count, start)
         self._wanted[:count] = 0
-        self._wanted[:count][wanted] = 1
-        self._batch.n_tokens = count
+        self._wanted[count - 1] = last_row
         return self._batch
+
+    def fill_chain(self, pending: int, tokens: npt.NDArray[np.int32], start: int) -> Any:
+        """`pending` at position `start` and `tokens` behind it, in sequence 0; logits for all."""
+        count = 1 + len(tokens)
+        self._token[0] = pending
+        if count > 1:
+            self._token[1:count] = tokens
+        self._place(count, start)
+        self._wanted[:count] = 1
+        return self._batch
+
+    def _place(self, count: int, start: int) -> None:
+        """Positions from `start` on, everything in sequence 0."""
+        if self._scattered:
+            self._gather()
+        np.add(self._steps[:count], start, out=self._position[:count])
+        self._batch.n_tokens = count
 
     def fill_tree(
         self,
-        tokens: npt.NDArray[np.int32],
-        positions: npt.NDArray[np.int32],
+        tokens: npt.NDArray[np.integer],
+        positions: npt.NDArray[np.integer],
         sequences: Sequence[Sequence[int]],
     ) -> Any:
         """`tokens` at their own positions, each in its own sequences; logits for all."""

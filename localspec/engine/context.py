@@ -198,8 +198,7 @@ class LlamaContext:
                     return None
                 piece = wanted[self._length : self._length + self._batch.capacity]
                 last = self._length + len(piece) == len(wanted)
-                rows = slice(len(piece) - 1, None) if logits and last else slice(0, 0)
-                code = self._decode(self._batch.fill(piece, self._length, wanted=rows))
+                code = self._decode(self._batch.fill(piece, self._length, last_row=logits and last))
                 if code == _ABORTED or code < _REFUSED:
                     # Part of the piece may be in the cache. Nothing is evaluated again here: someone may be waiting.
                     self._length = self._forget(self._length, self._length + len(piece))
@@ -232,21 +231,18 @@ class LlamaContext:
         if len(draft):
             self.memory.before(self._length)
         self._open, self._grown, self._draft = True, False, draft
-        tokens = np.empty(count, dtype=np.int32)
-        tokens[0] = pending
-        tokens[1:] = draft.tokens
         self._pending = pending
         if draft.is_chain:
-            batch = self._batch.fill(tokens, self._length, wanted=slice(None))
+            batch = self._batch.fill_chain(pending, draft.tokens, self._length)
         else:
-            batch = self._spread(tokens, draft)
+            batch = self._spread(pending, draft)
         code = self._decode(batch)
         if code:
             self.rewind(self._length)
         self._check(code)
         return LlamaPass(self, self._ticket, count)
 
-    def _spread(self, tokens: Ids, draft: Draft) -> Any:
+    def _spread(self, pending: int, draft: Draft) -> Any:
         """Give every leaf path a sequence that shares the committed prefix."""
         leaves = [node for node in range(len(draft)) if node not in draft.children]
         below: list[list[int]] = [[] for _ in range(len(draft))]
@@ -255,9 +251,8 @@ class LlamaContext:
             for node in draft.path(leaf):
                 below[node].append(sequence)
         self._lent, self._sequences = len(leaves), [ids[0] for ids in below]
-        positions = np.empty(len(tokens), dtype=np.int32)
-        positions[0] = self._length
-        positions[1:] = self._length + draft.depths
+        tokens = np.concatenate(((pending,), draft.tokens))
+        positions = np.concatenate(((self._length,), self._length + draft.depths))
         return self._batch.fill_tree(tokens, positions, [list(range(1 + len(leaves))), *below])
 
     def grow(self, tokens: Ids, parents: Ids) -> LlamaPass:
@@ -309,8 +304,10 @@ class LlamaContext:
         assert self._open, "commit without an evaluate"
         start, evaluated = self._length, self._evaluated
         if not self._grown:
-            self._append(np.array([self._pending], dtype=np.int32))
-        self._append(self._draft.tokens[list(path)])
+            self._tokens[self._length] = self._pending
+            self._length += 1
+        if path:
+            self._append(self._draft.tokens[list(path)])
         self._open = False
         if self._lent:
             self._gather(path, first=self._length - len(path))

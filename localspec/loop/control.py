@@ -33,6 +33,11 @@ class RoundReport:
 class Controller(Protocol):
     """Decides from the past, never from a row not yet used, how far the next draft may go."""
 
+    @property
+    def asks(self) -> bool:
+        """False when `pays` says yes to everything, so that nobody need find out how sure a row is."""
+        ...
+
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         ...
@@ -63,6 +68,7 @@ class FixedLength:
     """Always N, whatever happens: for benchmarks and for people who know."""
 
     N: int
+    asks: bool = False
 
     def limit(self, room: int) -> int:
         return min(self.N, room)

@@ -129,14 +129,15 @@ class Generation:
     def _play(self, started: float) -> list[Piece]:
         """One round; its pieces may be shown."""
         begun, inside = time.perf_counter(), self._engine_s()
-        limit, context = self._room(), self._verifier.length
+        depth = self._wanted() - 1
+        limit, context = self._room(depth), self._verifier.length
         proposer = self._proposer if limit else None
         self._pieces = []
         try:
             round_ = play_round(
                 self.tokens,
                 verifier=self._verifier,
-                propose=partial(proposer.propose, self.tokens, limit, leaves=self._verifier.leaves)
+                propose=partial(proposer.propose, self.tokens, limit, leaves=self._verifier.leaves, depth=depth)
                 if proposer
                 else None,
                 observe=proposer.observe if proposer else None,
@@ -178,13 +179,22 @@ class Generation:
         for token in self.tokens[self._prompt_size :].tolist():
             self._text.push(self._vocab.piece(token), drafted=False)
 
-    def _room(self) -> int:
-        """Most draft tokens the next round may hold: the controller's choice within what fits and what is wanted."""
-        if not self._proposer or not self._proposer.is_alive:
+    def _wanted(self) -> int:
+        """Most tokens that may still be emitted."""
+        if self._limits.max_tokens is None:
+            return self._verifier.capacity
+        return self._limits.max_tokens - (self._size - self._prompt_size)
+
+    def _room(self, depth: int) -> int:
+        """Most draft tokens the next round may hold: the controller's choice within what fits and what is wanted.
+
+        `depth` tokens are wanted of a draft; a tree may hold more, side by side.
+        """
+        if not self._proposer or not self._proposer.is_alive or depth <= 0:
             return 0
         room = min(self._verifier.capacity - self._verifier.length - 1, self._verifier.draft_room)
-        if self._limits.max_tokens is not None:
-            room = min(room, self._limits.max_tokens - (self._size - self._prompt_size) - 1)
+        if not (self._proposer.branches and self._verifier.leaves > 1):
+            room = min(room, depth)
         return self._controller.limit(room) if room > 0 else 0
 
     def _keep(self, block: tuple[int, ...]) -> int:

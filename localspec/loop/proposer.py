@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,6 +56,11 @@ class Proposer:
     def is_alive(self) -> bool:
         return self._drafter is not None
 
+    @property
+    def branches(self) -> bool:
+        """True when drafts may be trees: then a limit on their nodes says nothing about their depth."""
+        return self._tree is not None
+
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """A new answer to `tokens` starts."""
         self._cancelled = cancelled
@@ -62,17 +68,19 @@ class Proposer:
             with self._harmless():
                 self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
 
-    def propose(self, tokens: Ids, limit: int, *, leaves: int) -> Draft:
-        """At most `limit` nodes on `leaves` paths below the last of `tokens`, nothing below an end token.
+    def propose(self, tokens: Ids, limit: int, *, leaves: int, depth: int | None = None) -> Draft:
+        """At most `limit` nodes on `leaves` paths of `depth` tokens below the last of `tokens`, none below an end token.
 
         EMPTY when the drafter fails.
         """
+        depth = limit if depth is None else depth
         self._claims = []
         if not self._drafter or limit <= 0:
             return EMPTY
         draft = EMPTY
         with self._harmless():
-            draft = self._checked(self._drafter.propose(tokens, self._budget(limit, leaves)), limit, leaves)
+            draft = self._checked(self._drafter.propose(tokens, self._budget(limit, leaves, depth)), limit, leaves)
+            draft = _cut(draft, depth)
         return draft  # noqa: RET504  the block before it may have ended early
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
@@ -88,14 +96,15 @@ class Proposer:
         tested = [draft.children.get(node, ()) for node in (ROOT, *verdict.path)]
         return tuple(sum(draft.confidences[node] for node in siblings) for siblings in tested if siblings)
 
-    def _budget(self, limit: int, leaves: int) -> Budget:
+    def _budget(self, limit: int, leaves: int, depth: int) -> Budget:
         return Budget(
             limit,
             self._pays,
             self._cancelled,
             leaves=leaves,
-            tree=self._tree.within(nodes=limit, leaves=leaves) if self._tree and leaves > 1 else None,
+            tree=_fitting(self._tree, limit, leaves, depth) if self._tree and leaves > 1 else None,
             choose=self._controller.choose,
+            asks=self._controller.asks,
             price=self._controller.price,
         )
 
@@ -134,3 +143,18 @@ class Proposer:
         logger.debug("drafter failed", exc_info=error)
         if drafter:
             self._warn(f"Drafter {drafter.name} failed and is switched off; plain decoding goes on: {error}")
+
+
+def _fitting(tree: Shape | Growth, limit: int, leaves: int, depth: int) -> Shape | Growth:
+    """As much of the tree as there is room for."""
+    fitted = tree.within(nodes=limit, leaves=leaves)
+    if isinstance(fitted, Growth):
+        return replace(fitted, depth=min(fitted.depth, depth))
+    return fitted if fitted.depth <= depth else Shape(tuple(place for place in fitted.places if len(place) <= depth))
+
+
+def _cut(draft: Draft, depth: int) -> Draft:
+    """Without the nodes that lie too deep, whatever they are: that biases nothing."""
+    if len(draft) <= depth or draft.depths.max() <= depth:
+        return draft
+    return draft.keeping(np.flatnonzero(draft.depths <= depth).tolist())

@@ -70,6 +70,8 @@ class AutoLength:
     cost: `PURSE` plain passes and `ALLOWANCE` of the time. It may be used for many answers of one pair.
     """
 
+    asks = True
+
     def __init__(self, profile: Profile | None = None, *, longest: int = 15) -> None:
         self._longest = longest
         self._passes = PassCosts(longest + 1, profile.verify_s if profile else ())

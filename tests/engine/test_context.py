@@ -184,14 +184,14 @@ def test_a_shifted_position_is_an_error_and_the_cache_stays(
 ) -> None:
     """B28: the cache ends at X, the batch starts at X + 2; the code must be seen before stale rows are read."""
     context.prefill(TEXT)
-    fill = TokenBatch.fill
+    fill = TokenBatch.fill_chain
     shifts = iter([shift])
 
-    def once(self: TokenBatch, tokens: Ids, start: int, *, wanted: slice) -> Any:
-        return fill(self, tokens, start + next(shifts, 0), wanted=wanted)
+    def once(self: TokenBatch, pending: int, tokens: Ids, start: int) -> Any:
+        return fill(self, pending, tokens, start + next(shifts, 0))
 
     with monkeypatch.context() as patch:
-        patch.setattr(TokenBatch, "fill", once)
+        patch.setattr(TokenBatch, "fill_chain", once)
         with pytest.raises(DecodeError, match=f"after position {len(TEXT)}"):
             context.evaluate(50, Draft.chain([51]))
     assert_intact(context, reference, TEXT, kind.tolerance)
