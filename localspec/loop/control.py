@@ -16,6 +16,7 @@ class RoundReport:
     draft_s        spent in the drafter's propose and observe
     verify_s       spent in the verifier's pass (evaluate and commit)
     context        tokens in the verifier's cache before the round
+    taken          of each accepted node, how likely the drafter said the path down to it was
     confidences    what the drafter said, before drawing, of the tokens at each depth of the path that was tested; may
                    be shorter than that path
     """
@@ -28,6 +29,7 @@ class RoundReport:
     verify_s: float
     context: int
     confidences: tuple[float, ...] = ()
+    taken: tuple[float, ...] = ()
 
 
 class Controller(Protocol):
@@ -50,6 +52,13 @@ class Controller(Protocol):
         """How many nodes of a tree, best first, each reached and taken with this probability, are worth their rows?"""
         ...
 
+    def widen(self, depth: int, joints: Sequence[float]) -> int:
+        """How many nodes of a tree, best first, each reached and taken with this probability, are worth being expanded?
+
+        One more draft pass, for `depth`, expands all of them.
+        """
+        ...
+
     def price(self, count: int) -> float:
         """What a verifier pass over `count` tokens costs in plain passes, as far as it is known."""
         ...
@@ -60,6 +69,10 @@ class Controller(Protocol):
 
     def explain(self) -> str:
         """One line: what is chosen now and why."""
+        ...
+
+    def warnings(self) -> list[str]:
+        """Lines about a pair that cannot work well, each given out once."""
         ...
 
 
@@ -79,6 +92,9 @@ class FixedLength:
     def choose(self, joints: Sequence[float]) -> int:
         return len(joints)
 
+    def widen(self, depth: int, joints: Sequence[float]) -> int:
+        return len(joints)
+
     def price(self, count: int) -> float:
         return 1.0
 
@@ -87,3 +103,6 @@ class FixedLength:
 
     def explain(self) -> str:
         return f"N={self.N}, as asked"
+
+    def warnings(self) -> list[str]:
+        return []

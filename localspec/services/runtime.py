@@ -339,7 +339,7 @@ class Runtime:
         )
         generation.counters.N = self._length if speculate else 0
         generation.counters.tree = self._tree_name if speculate else "none"
-        stream = Stream(generation, self._turns, stop)
+        stream = Stream(generation, self._turns, stop, self._speak_up)
         self._streams.add(stream)
         return stream
 
@@ -348,6 +348,11 @@ class Runtime:
         self._report.warn(reason)
         self._shelf = {way: kept for way, kept in self._shelf.items() if kept.drafter is not self._drafter}
         self._drafter = None
+
+    def _speak_up(self) -> None:
+        """Say what the controller found wrong with the pair."""
+        for line in self._controller.warnings():
+            self._report.warn(line)
 
     def _engine_s(self) -> float:
         return self._verifier.context.busy_s + sum(loaded.context.busy_s for loaded in self._lent)
@@ -418,13 +423,17 @@ def _with_defaults(name: str, lender: PairLender) -> Drafter:
 
 
 def _control(N: Length, tree: Shape | Growth | None, *, grows: bool) -> tuple[Shape | Growth | None, Controller]:
-    """How far each draft may go: N tokens of a chain, all places of a shape, N layers of a growing tree, or auto."""
+    """How far each draft may go: N tokens of a chain, all places of a shape, N layers of a growing tree, or auto.
+
+    `grows`: the drafter branches on its own, whatever shape is asked for.
+    """
     if isinstance(tree, Shape):
         return tree, FixedLength(len(tree))
+    if tree is None and not grows:
+        return None, AutoLength() if N == "auto" else FixedLength(N)
+    tree = tree or Growth(nodes=ROOM, leaves=LEAVES)
     if N == "auto":
-        return tree, AutoTree() if tree or grows else AutoLength()
-    if tree is None:
-        return None, FixedLength(ROOM if grows and N else N)
+        return tree, AutoTree()
     return replace(tree, depth=N), FixedLength(ROOM if N else 0)
 
 

@@ -63,12 +63,14 @@ class Stream:
     (finish_reason "interrupted").
     """
 
-    def __init__(self, generation: Generation, turns: Turns, stop: threading.Event) -> None:
-        """`stop` is what the generation looks at to see whether it has been cancelled."""
+    def __init__(
+        self, generation: Generation, turns: Turns, stop: threading.Event, done: Callable[[], None] = lambda: None
+    ) -> None:
+        """`stop` is what the generation looks at to see whether it has been cancelled; `done` is called at its end."""
         self._generation = generation
         self._stop = stop
         # Not a method: a generator that held this object would keep an abandoned stream, and the pair's turn, alive.
-        self._pieces = _pieces(generation, turns)
+        self._pieces = _pieces(generation, turns, done)
 
     def __iter__(self) -> Stream:
         return self
@@ -118,6 +120,9 @@ class Stream:
         self.close()
 
 
-def _pieces(generation: Generation, turns: Turns) -> Generator[Piece, None, None]:
+def _pieces(generation: Generation, turns: Turns, done: Callable[[], None]) -> Generator[Piece, None, None]:
     with turns.taken():
-        yield from generation
+        try:
+            yield from generation
+        finally:
+            done()
