@@ -89,6 +89,10 @@ class Lender(Protocol):
         """Texts that `drafter` asked to remember of this pair in earlier runs, `core.corpus.SEPARATOR` between them."""
         ...
 
+    def warn(self, text: str) -> None:
+        """Tell the user about something that went wrong without stopping the work; the same thing is told once."""
+        ...
+
     def remember(self, drafter: str, text: Ids) -> None:
         """Keep a text for later runs of this pair; there is room for so many tokens, old texts go first."""
         ...

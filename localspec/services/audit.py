@@ -189,6 +189,7 @@ class RecordingLender:
         self.is_end = lender.is_end
         self.tokenize = lender.tokenize
         self.recall = lender.recall
+        self.warn = lender.warn
         self.lent: dict[str, Recorded] = {}
 
     def remember(self, drafter: str, text: Ids) -> None:

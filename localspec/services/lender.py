@@ -14,6 +14,7 @@ from localspec.engine.base import Context, Vocab
 from localspec.errors import DrafterError
 from localspec.services.loading import Loaded
 from localspec.services.notebook import Notebook
+from localspec.services.report import Report
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class PairLender:
         second: Callable[[str], Second | None],
         build: Callable[[str, PairLender], Drafter],
         notebook: Notebook,
+        report: Report,
     ) -> None:
         """`second` finds the model for a role, None when the pair has none; raises `PairError` when it does not fit.
 
@@ -40,6 +42,7 @@ class PairLender:
         """
         self.vocab_size = vocab.size
         self.is_end = vocab.is_end
+        self.warn = report.warn
         self.recall = notebook.read
         self.remember = notebook.add
         self._vocab = vocab

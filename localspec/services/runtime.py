@@ -92,7 +92,7 @@ class Runtime:
         self._shelf: dict[tuple[Any, ...], Speculation] = {}
         self._loaded: Loaded | None = self._load("verifier")
         notebook = Notebook(files["verifier"], self.vocab.size, self._report)
-        self._lender = PairLender(self.vocab, self._second, _with_defaults, notebook)
+        self._lender = PairLender(self.vocab, self._second, _with_defaults, notebook, self._report)
         try:
             self.respeculate(pair.drafter, pair.N, pair.options, tree=pair.tree)
         except BaseException:

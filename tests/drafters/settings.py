@@ -41,9 +41,13 @@ class Lender:
         self.is_end = vocab.is_end
         self._vocab = vocab
         self.remembered: list[Ids] = []
+        self.warnings: list[str] = []
 
     def tokenize(self, text: str) -> list[int]:
         return self._vocab.tokenize(text, add_special=False, parse_special=False)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
     def recall(self, drafter: str) -> Ids:
         return np.concatenate([np.append(text, np.int32(-1)) for text in self.remembered] or [self._blocked[:0]])

@@ -46,6 +46,9 @@ class NoModels:
     def tokenize(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]
 
+    def warn(self, text: str) -> None:
+        raise AssertionError(text)
+
     def recall(self, drafter: str) -> Ids:
         return ids(self.earlier)
 

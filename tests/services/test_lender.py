@@ -64,7 +64,7 @@ def shelf() -> Shelf:
 
 @pytest.fixture
 def lender(vocab: LlamaVocab, shelf: Shelf) -> Iterator[PairLender]:
-    made = PairLender(vocab, shelf.find, build, notebook(vocab))
+    made = PairLender(vocab, shelf.find, build, notebook(vocab), Collected())
     yield made
     made.close()
 
@@ -104,7 +104,7 @@ def test_a_model_that_does_not_fit_is_never_opened(vocab: LlamaVocab) -> None:
     def refuse(role: str) -> Second | None:
         raise PairError("other tokens", hint="another draft")
 
-    lender = PairLender(vocab, refuse, build, notebook(vocab))
+    lender = PairLender(vocab, refuse, build, notebook(vocab), Collected())
     for ask in (lender.context, lender.known, lender.blocked):
         with pytest.raises(PairError, match="other tokens"):
             ask("draft")
