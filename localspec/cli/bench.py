@@ -5,6 +5,7 @@ Parses, calls `services.bench`, prints. Knows no figures of its own.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from localspec.cli.console import Terminal, out, print_json
-from localspec.cli.options import Shared, draft_length, with_shared
+from localspec.cli.options import Shared, draft_length, tree, with_shared
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ localspec bench --prompts question.jsonl --categories summarization,rag --limit 
 MAX_TOKENS = 128  # per answer, where --max-tokens is not given
 FORMATS = ("table", "json", "csv", "md")
 PANEL = "Benchmark"
+INTERRUPTED = 130  # exit code
 
 
 @with_shared
@@ -66,7 +68,8 @@ def bench(
 ) -> None:
     """Plain against speculative decoding, interleaved on the same prompts: speed, acceptance, cost.
 
-    --N and --drafter take lists: --N 1,2,5,auto --drafter ngram,model.
+    --N, --drafter and --tree take lists: --N 1,2,5,auto --drafter ngram,model --tree none,auto,4,2,2. Ctrl-C ends the
+    measuring and shows what there is.
     """
     from localspec.cli.charts import check_plot, save_plot
 
@@ -81,6 +84,9 @@ def bench(
     if plot is not None:
         save_plot(document, plot)
     show(document, style)
+    if result.interrupted:
+        Terminal().warn(f"Interrupted after {len(result.runs)} runs.")
+        raise typer.Exit(INTERRUPTED)
     raise_flags(result, check)
 
 
@@ -91,7 +97,7 @@ def request(
     from localspec.services import prompts as sets
     from localspec.services.bench import Request
 
-    choice = dataclasses.replace(shared, N=None, drafter=None).choice()
+    choice = dataclasses.replace(shared, N=None, drafter=None, tree=None).choice()
     lengths: list[int | Literal["auto"]] = [draft_length(text) for text in words(shared.N)]
     return Request(
         prompts=sets.choose(
@@ -100,6 +106,7 @@ def request(
         answer=shared.answer(temperature=0.0, max_tokens=MAX_TOKENS),
         drafters=words(shared.drafter),
         lengths=lengths,
+        trees=trees(shared.tree),
         options=choice.options,
         repeats=repeats,
         system=shared.system,
@@ -111,7 +118,7 @@ def measured(shared: Shared, asked: Request) -> Bench:
     """Load the pair and measure."""
     from localspec.services import bench as service
 
-    choice = dataclasses.replace(shared, N=None, drafter=None).choice()
+    choice = dataclasses.replace(shared, N=None, drafter=None, tree=None).choice()
     with Terminal() as terminal:
         return service.bench(choice, shared.engine(), asked, terminal)
 
@@ -120,6 +127,20 @@ def words(text: str | None) -> list[str]:
     """a,b as a list."""
     found = [word.strip() for word in (text or "").split(",")]
     return list(dict.fromkeys(word for word in found if word))
+
+
+def trees(text: str | None) -> list[str]:
+    """none,auto,4,2,2 as ["none", "auto", "4,2,2"]: numbers in a row are one tree; quotes keep two of them apart."""
+    found: list[str] = []
+    joined = False
+    for word in next(csv.reader([text or ""], skipinitialspace=True), []):
+        word = word.strip()
+        if word.isdecimal() and joined:
+            found[-1] += f",{word}"
+        elif word:
+            found.append(word)
+        joined = word.isdecimal()
+    return list(dict.fromkeys(tree(one) for one in found))
 
 
 def show(document: dict[str, Any], style: str) -> None:

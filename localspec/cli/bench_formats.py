@@ -143,6 +143,8 @@ def flattened(row: Row) -> dict[str, Any]:
         if name in ("tokens_per_s", "speedup"):
             parts = value or dict.fromkeys(("min", "median", "max"))
             flat |= {f"{name}_{part}": number for part, number in parts.items()}
+        elif isinstance(value, list):
+            flat[name] = " ".join(map(str, value))
         else:
             flat[name] = value
     return flat

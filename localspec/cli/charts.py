@@ -25,10 +25,9 @@ INSTALL_HINT = "Install it with: pip install 'localspec[plot]'"
 
 def label(row: Row) -> str:
     """ngram N=5, or plain."""
-    if row["drafter"] == "none":
-        return "plain"
-    tree = "" if row["tree"] == "none" else f" tree {row['tree']}"
-    return f"{row['drafter']} N={row['N']}{tree}"
+    from localspec.services.bench_runs import label
+
+    return label(row["drafter"], row["N"], row["tree"])
 
 
 def contestants(document: dict[str, Any]) -> list[Row]:
@@ -134,19 +133,20 @@ def check_plot(path: Path) -> None:
 
 
 def draw_speedups(axes: Any, rows: Sequence[Row]) -> None:
-    """Points with the range from minimum to maximum, one line per drafter; auto stands at the right."""
+    """Points with the range from minimum to maximum, one line per drafter and tree; auto stands at the right."""
     lengths = sorted({row["N"] for row in rows if row["N"] != "auto"})
     places = {length: place for place, length in enumerate([*lengths, "auto"])}
-    drafters = list(dict.fromkeys(row["drafter"] for row in rows if row["drafter"] != "none"))
-    for number, drafter in enumerate(drafters):
-        own = [row for row in rows if row["drafter"] == drafter]
+    lines = list(dict.fromkeys((row["drafter"], row["tree"]) for row in rows if row["drafter"] != "none"))
+    for number, (drafter, tree) in enumerate(lines):
+        own = [row for row in rows if (row["drafter"], row["tree"]) == (drafter, tree)]
         own.sort(key=lambda row: places[row["N"]])
         middle = [row["speedup"]["median"] for row in own]
         below = [row["speedup"]["median"] - row["speedup"]["min"] for row in own]
         above = [row["speedup"]["max"] - row["speedup"]["median"] for row in own]
-        beside = 0.08 * (number - (len(drafters) - 1) / 2)  # so that equal ones do not hide each other
+        beside = 0.08 * (number - (len(lines) - 1) / 2)  # so that equal ones do not hide each other
         where = [places[row["N"]] + beside for row in own]
-        axes.errorbar(where, middle, yerr=[below, above], marker="o", capsize=3, label=drafter)
+        name = drafter if tree == "none" else f"{drafter} tree {tree}"
+        axes.errorbar(where, middle, yerr=[below, above], marker="o", capsize=3, label=name)
     axes.axhline(1.0, color="grey", linewidth=0.8, linestyle="--")
     axes.set_xticks(list(places.values()), [str(length) for length in places])
     axes.set_xlabel("N, tokens drafted per pass (0: plain)")

@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import typer
@@ -63,7 +64,8 @@ class Shared:
         option("--N", panel=MODELS, metavar="INT|auto", help="Tokens drafted per verifier pass; 0 drafts nothing."),
     ] = None
     tree: Annotated[
-        str | None, option("--tree", panel=MODELS, metavar="none|auto|4,2,2", help="Branches per depth of the draft.")
+        str | None,
+        option("--tree", panel=MODELS, metavar="none|auto|4,2,2|FILE", help="Branches per depth of the draft."),
     ] = None
     options: Annotated[
         list[str] | None, option("-o", panel=MODELS, metavar="KEY=VALUE", help="Drafter option; repeatable.")
@@ -239,11 +241,16 @@ def draft_length(text: str) -> int | Literal["auto"]:
 
 
 def tree(text: str) -> str:
-    """--tree: none, auto or positive branch counts."""
-    counts = text.split(",")
-    if text not in ("none", "auto") and not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
-        raise UsageError(f"--tree is {text!r}, but must be none, auto or branches per depth", hint="Try --tree 4,2,2.")
-    return text.replace(" ", "")
+    """--tree: none, auto, positive branch counts, or a file that lists places."""
+    counts = [count.strip() for count in text.split(",")]
+    if text in ("none", "auto") or Path(text).expanduser().is_file():
+        return text
+    if not all(count.isdecimal() and int(count) > 0 for count in counts):
+        raise UsageError(
+            f"--tree is {text!r}, but must be none, auto, branches per depth, or a file of places",
+            hint="Try --tree 4,2,2.",
+        )
+    return ",".join(counts)
 
 
 def one_of(flag: str, value: str | None, allowed: Sequence[str]) -> Any:

@@ -20,7 +20,7 @@ from localspec.errors import ContextFullError
 from localspec.loop.answer import Answer, Piece
 from localspec.services import bench_facts, template
 from localspec.services.bench_rows import Row, rows
-from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, configurations, schedule
+from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, configurations, schedule, widest
 from localspec.services.bench_texts import Difference, judge
 from localspec.services.pairs import Length, settle
 from localspec.services.prompts import Prompt
@@ -68,7 +68,15 @@ class Measurable(Protocol):
 
     def answer(self, prompt: Sequence[int], settings: AnswerSettings, *, speculate: bool = True) -> Answering: ...
 
-    def respeculate(self, drafter: str, N: Length, options: Mapping[str, str] | None = None) -> None: ...
+    def respeculate(
+        self,
+        drafter: str,
+        N: Length,
+        options: Mapping[str, str] | None = None,
+        *,
+        tree: str | None = None,
+        resume: bool = False,
+    ) -> None: ...
 
     def time_pass(self, count: int, /, *, repeats: int) -> float: ...
 
@@ -81,15 +89,16 @@ class Measurable(Protocol):
 class Request:
     """What to measure.
 
-    drafters, lengths  every drafter is measured with every length; none named: the pair's own
-    options            drafter options as typed, given to every drafter that is measured
-    raw                prompts as they stand, without the chat template
+    drafters, lengths, trees  every drafter is measured with every length and tree; none named: the pair's own
+    options                   drafter options as typed, given to every drafter that is measured
+    raw                       prompts as they stand, without the chat template
     """
 
     prompts: Sequence[Prompt]
     answer: AnswerSettings
     drafters: Sequence[str] = ()
     lengths: Sequence[Length] = ()
+    trees: Sequence[str] = ()
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     repeats: int = 5
     system: str | None = None
@@ -98,7 +107,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Bench:
-    """A finished benchmark. `runs` are in the order in which they were made."""
+    """A finished benchmark. `runs` are in the order in which they were made; `interrupted`: not all could be."""
 
     machine: dict[str, Any]
     llama_cpp: str
@@ -110,6 +119,7 @@ class Bench:
     rows: list[Row]
     runs: list[Run]
     differences: dict[Configuration, list[Difference]]
+    interrupted: bool = False
 
     @property
     def flagged(self) -> list[Row]:
@@ -125,6 +135,7 @@ class Bench:
             "verifier": self.verifier,
             "draft": self.draft,
             "protocol": self.protocol,
+            "interrupted": self.interrupted,
             "peak_rss_mb": self.peak_rss_mb,
             "cost_curve": [{"n": n, "ms": 1000 * seconds} for n, seconds in self.cost_curve],
             "rows": [row.as_dict() for row in self.rows],
@@ -142,19 +153,29 @@ def bench(choice: PairChoice, engine: EngineSettings, request: Request, report: 
 
 
 def measure(runtime: Measurable, request: Request, report: Report) -> Bench:
-    """Measure a loaded pair.
+    """Measure a loaded pair; an interrupt ends the measuring and keeps the runs that are finished.
 
     Raises `UsageError` when there is nothing to compare, `ContextFullError` when no prompt fits.
     """
     settings = runtime.settings()
-    asked = configurations(request.drafters or [runtime.drafter], request.lengths or [settings["N"]])
+    asked = configurations(
+        request.drafters or [runtime.drafter], request.lengths or [settings["N"]], request.trees or [settings["tree"]]
+    )
     chosen, ids = fitting(encode(runtime, request, report), request, runtime.context_size, report)
     table = Table(runtime, request, ids, report, steps=len(SIZES) * ROUNDS + len(asked) + 1)
     contestants = [PLAIN, *(one for one in asked if table.warm_up(one))]
     table.warm_up(PLAIN)
     curve = table.cost_curve()
     table.expect(len(ids) * request.repeats * len(contestants))
-    runs = [table.play(turn, chosen[turn.prompt].category) for turn in schedule(len(ids), request.repeats, contestants)]
+    runs: list[Run] = []
+    interrupted = False
+    try:
+        for turn in schedule(len(ids), request.repeats, contestants):
+            runs.append(table.play(turn, chosen[turn.prompt].category))  # noqa: PERF401  those made so far are kept
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        interrupted = True
     table.finish()
     peak = bench_facts.peak_rss_mb()
     differences = compared(runtime.verifier, ids, runs) if request.answer.sampling.temperature == 0 else {}
@@ -169,6 +190,7 @@ def measure(runtime: Measurable, request: Request, report: Report) -> Bench:
         rows=rows(runs, differences),
         runs=runs,
         differences=differences,
+        interrupted=interrupted,
     )
 
 
@@ -246,7 +268,9 @@ class Table:
         runtime, asked = self._runtime, self._request
         speculate = configuration != PLAIN
         if speculate:
-            runtime.respeculate(configuration.drafter, configuration.N, self._options(configuration))
+            # What controller and drafter learned in one run serves the next, as it does in a conversation.
+            options, tree = self._options(configuration), configuration.tree
+            runtime.respeculate(configuration.drafter, configuration.N, options, tree=tree, resume=True)
         runtime.forget()
         settings = replace(asked.answer, seed=seed, acceptance=acceptance(asked.answer), max_tokens=max_tokens)
         stream = runtime.answer(self._ids[prompt], settings, speculate=speculate)
@@ -310,7 +334,7 @@ def compared(
             plain.setdefault(run.turn.prompt, run.tokens)
     found: dict[Configuration, list[Difference]] = {}
     for configuration, prompt, tokens in dict.fromkeys(
-        (run.turn.configuration, run.turn.prompt, run.tokens) for run in runs
+        (run.turn.configuration, run.turn.prompt, run.tokens) for run in runs if run.turn.prompt in plain
     ):
         difference = judge(
             verifier, ids[prompt], plain[prompt], tokens, index=prompt, lengths=batch_sizes(configuration)
@@ -321,6 +345,6 @@ def compared(
 
 
 def batch_sizes(configuration: Configuration) -> tuple[int, ...]:
-    """Batch sizes in which a configuration may have decoded: these stand for all from 2 to N + 1."""
-    longest = SIZES[-1] if configuration.N == "auto" else configuration.N + 1
+    """Batch sizes in which a configuration may have decoded: these stand for all from 2 to the widest."""
+    longest = 1 + widest(configuration, longest=SIZES[-1] - 1)
     return tuple(size for size in dict.fromkeys((2, 4, 8, longest)) if 1 < size <= longest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from localspec.loop.counters import Counters
@@ -78,6 +79,7 @@ class Row:
             "drafted": total.drafted,
             "tested": total.tested,
             "accepted": total.accepted,
+            "accepted_by_position": total.accepted_by_position,
             "verifier_passes": total.verifier_passes,
             "completion_tokens": total.completion_tokens,
             "ttft_s": self.ttft_s,
@@ -152,6 +154,8 @@ def added(stats: Iterable[Counters]) -> Counters:
     for one in stats:
         for name in SUMMED:
             setattr(total, name, getattr(total, name) + getattr(one, name))
+        both = zip_longest(total.accepted_by_position, one.accepted_by_position, fillvalue=0)
+        total.accepted_by_position = [mine + theirs for mine, theirs in both]
     return total
 
 

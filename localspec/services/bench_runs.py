@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from localspec.core.shapes import Shape
+from localspec.drafters import registry as drafters_by_name
 from localspec.errors import UsageError
 from localspec.loop.counters import Counters
-from localspec.services.pairs import Length
+from localspec.services.pairs import ROOM, Length, read_tree
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One way to decode: a drafter, a draft length, a tree shape."""
+    """One way to decode: a drafter, a draft length, a tree. N of a static tree is its depth."""
 
     drafter: str
     N: Length = 0
@@ -23,14 +25,20 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        """ngram N=5, model N=auto tree 4,2,2, or plain."""
-        if self.drafter == "none":
-            return "plain"
-        shape = "" if self.tree == "none" else f" tree {self.tree}"
-        return f"{self.drafter} N={self.N}{shape}"
+        """ngram N=5, model N=auto tree auto, model tree 4,2,2, or plain."""
+        return label(self.drafter, self.N, self.tree)
 
 
 PLAIN = Configuration("none")
+
+
+def label(drafter: str, N: Length, tree: str) -> str:
+    """A configuration in a few words."""
+    if drafter == "none":
+        return "plain"
+    if tree == "none":
+        return f"{drafter} N={N}"
+    return f"{drafter} N={N} tree auto" if tree == "auto" else f"{drafter} tree {tree}"
 
 
 @dataclass(frozen=True)
@@ -53,15 +61,18 @@ class Run:
     drafter: str
 
 
-def configurations(drafters: Sequence[str], lengths: Sequence[Length]) -> list[Configuration]:
-    """Every drafter with every length, without repetitions; plain decoding is not among them.
+def configurations(
+    drafters: Sequence[str], lengths: Sequence[Length], trees: Sequence[str] = ("none",)
+) -> list[Configuration]:
+    """Every drafter with every length and tree, without repetitions; plain decoding is not among them.
 
     Length 0 and the drafter "none" are plain decoding, which is measured in any case. Raises `UsageError` when nothing
-    is left to compare with it.
+    is left to compare with it, and for a tree that does not exist.
     """
     wanted = [
-        Configuration(drafter, length)
+        Configuration(drafter, _layers(tree, length), tree)
         for drafter in drafters
+        for tree in trees
         for length in lengths
         if drafter != "none" and length != 0
     ]
@@ -71,6 +82,22 @@ def configurations(drafters: Sequence[str], lengths: Sequence[Length]) -> list[C
             hint="Name a drafter and a length, for example --drafter ngram --N 5.",
         )
     return list(dict.fromkeys(wanted))
+
+
+def _layers(tree: str, length: Length) -> Length:
+    """A static tree has the depth it has, whatever length was asked for."""
+    shape = read_tree(tree)
+    return shape.depth if isinstance(shape, Shape) else length
+
+
+def widest(configuration: Configuration, *, longest: int) -> int:
+    """Most nodes of a draft; `longest` of a chain where N is auto."""
+    tree = read_tree(configuration.tree)
+    if tree is not None:
+        return min(ROOM, len(tree)) if isinstance(tree, Shape) else ROOM
+    if drafters_by_name.entry(configuration.drafter).grows_trees:
+        return ROOM
+    return longest if configuration.N == "auto" else configuration.N
 
 
 def schedule(prompts: int, repeats: int, contestants: Sequence[Configuration]) -> Iterator[Turn]:

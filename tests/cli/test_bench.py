@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from localspec.cli import bench_formats, charts
+from localspec.cli import bench, bench_formats, charts
 from localspec.cli.app import main
 from localspec.core.sampling import Sampling
 from localspec.engine.toy import ToyModel
@@ -93,6 +93,48 @@ def test_what_was_typed_reaches_the_service(run: Run, asked: Asked) -> None:
     assert (asked.request.answer.sampling.temperature, asked.request.answer.max_tokens) == (0.0, 24)
     assert asked.choice is not None
     assert asked.choice.N is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "trees"),
+    [
+        ("none,auto,4,2,2", ["none", "auto", "4,2,2"]),
+        ("4, 2, 2 ,auto", ["4,2,2", "auto"]),
+        ('"4,2","3,1",none', ["4,2", "3,1", "none"]),
+        ("auto,auto", ["auto"]),
+        ("", []),
+    ],
+)
+def test_trees_are_a_list_too(typed: str, trees: list[str]) -> None:
+    assert bench.trees(typed) == trees
+
+
+def test_trees_reach_the_service(run: Run, asked: Asked) -> None:
+    code, out, err = run("--N", "2", "--tree", "none,2,1,auto", "--json")
+    assert code == 0, err
+    assert asked.request is not None
+    assert asked.request.trees == ["none", "2,1", "auto"]
+    rows = [row for row in json.loads(out)["rows"] if row["category"] == "all"]
+    assert [row["tree"] for row in rows] == ["none", "none", "2,1", "auto"]
+    assert all(sum(row["accepted_by_position"]) == row["accepted"] for row in rows)
+
+
+def test_an_irregular_tree_comes_from_a_file(run: Run, asked: Asked, tmp_path: Path) -> None:
+    path = tmp_path / "tree.json"
+    path.write_text("[[0], [0, 0], [1]]")
+    assert run("--tree", f"none,{path}")[0] == 0
+    assert asked.request is not None
+    assert asked.request.trees == ["none", str(path)]
+
+
+def test_an_interrupt_shows_what_was_measured_and_ends_with_130(run: Run, asked: Asked) -> None:
+    asked.pair = ToyPair(interrupt_at=5)
+    code, out, err = run("--N", "3", "--json")
+    document = json.loads(out)
+    assert code == 130
+    assert document["interrupted"] is True
+    assert document["rows"]
+    assert "Interrupted after 3 runs" in err
 
 
 def test_categories_choose_prompts(run: Run, asked: Asked) -> None:
@@ -187,6 +229,8 @@ def test_b66_check_passes_when_the_texts_agree(run: Run) -> None:
         ["--drafter", "none"],
         ["--N", "0"],
         ["--repeats", "0"],
+        ["--tree", "4,x"],
+        ["--tree", "3,0"],
         ["--plot", "chart.bmp"],
         ["--plot", "nowhere/chart.png"],
     ],

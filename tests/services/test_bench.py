@@ -75,8 +75,56 @@ def test_the_cost_curve_is_measured_on_the_verifier() -> None:
     assert curve == pytest.approx({n: 0.001 * n for n in (1, 2, 4, 6, 8, 12, 16)})
 
 
-def test_the_pair_says_drafter_and_length_where_nobody_else_does() -> None:
+def test_the_pair_says_drafter_length_and_tree_where_nobody_else_does() -> None:
+    assert list(rows_by_label(measured(ToyPair(tree="2,1"), lengths=[]))) == ["plain", "model tree 2,1"]
     assert list(rows_by_label(measured(ToyPair(drafter="ngram", N=5), lengths=[]))) == ["plain", "ngram N=5"]
+
+
+def test_every_tree_is_measured_and_asked_for() -> None:
+    pair = ToyPair()
+    bench = measured(pair, lengths=[2, "auto"], trees=["none", "2,2,1", "auto"])
+    assert list(rows_by_label(bench)) == [
+        "plain",
+        "model N=2",
+        "model N=auto",
+        "model tree 2,2,1",
+        "model N=2 tree auto",
+        "model N=auto tree auto",
+    ]
+    assert {tree for tree, _ in pair.trees} == {"none", "2,2,1", "auto"}
+    assert {(row["tree"], row["N"]) for row in rows_by_label(bench).values() if row["tree"] == "2,2,1"} == {
+        ("2,2,1", 3)
+    }
+
+
+def test_what_was_learned_in_one_run_serves_the_next() -> None:
+    """A row of N=auto that learned from zero in every run would measure the learning."""
+    pair = ToyPair()
+    measured(pair)
+    assert {resume for _, resume in pair.trees} == {True}
+
+
+@pytest.mark.parametrize("answers", range(3, 11))
+def test_an_interrupt_keeps_what_was_measured(answers: int) -> None:
+    """Two answers warm up; the other eight are measured."""
+    report = Collected()
+    if answers == 3:
+        with pytest.raises(KeyboardInterrupt):
+            measured(ToyPair(interrupt_at=2), report)
+        return
+    bench = measured(ToyPair(interrupt_at=answers - 1), report)
+    assert bench.interrupted
+    assert len(bench.runs) == answers - 3
+    assert bench.as_dict()["interrupted"]
+    assert rows_by_label(bench)["plain"]["completion_tokens"] > 0 or len(bench.runs) == 1
+
+
+def test_accepted_tokens_are_counted_by_depth() -> None:
+    row = rows_by_label(measured(ToyPair(draft_model=ToyModel(seed=3, blur=0.6))))["model N=3"]
+    by_depth = row["accepted_by_position"]
+    assert sum(by_depth) == row["accepted"]
+    assert by_depth == sorted(by_depth, reverse=True)
+    assert len(by_depth) == 3
 
 
 def test_the_options_of_the_pair_go_to_its_own_drafter() -> None:
@@ -163,7 +211,16 @@ def test_the_document_has_the_fields_of_the_contract() -> None:
     assert document["cost_curve"][0] == {"n": 1, "ms": 1.0}
     assert document["peak_rss_mb"] > 10
     wanted = {"drafter", "N", "tree", "category", "tokens_per_s", "speedup", "alpha", "acceptance_rate"}
-    wanted |= {"tokens_per_pass", "drafted", "tested", "accepted", "verifier_passes", "completion_tokens", "ttft_s"}
+    wanted |= {
+        "accepted_by_position",
+        "tokens_per_pass",
+        "drafted",
+        "tested",
+        "accepted",
+        "verifier_passes",
+        "completion_tokens",
+        "ttft_s",
+    }
     assert all(wanted | {"overhead"} < set(row) for row in document["rows"])
     assert {row["category"] for row in document["rows"]} == {"all", "chat", "code"}
     assert (document["rows"][0]["drafter"], document["rows"][0]["N"]) == ("none", 0)

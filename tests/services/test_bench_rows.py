@@ -7,7 +7,7 @@ import pytest
 from localspec.errors import UsageError
 from localspec.loop.counters import Counters
 from localspec.services.bench_rows import ALL, Row, Spread, rows
-from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, configurations, schedule
+from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, configurations, schedule, widest
 from localspec.services.bench_texts import Difference
 
 FAST = Configuration("model", 4)
@@ -146,6 +146,41 @@ def test_b70_runs_that_lost_their_drafter_are_counted() -> None:
 def test_every_drafter_is_measured_with_every_length_once() -> None:
     asked = configurations(["none", "ngram", "model"], [0, 2, "auto", 2])
     assert asked == [Configuration(name, N) for name in ("ngram", "model") for N in (2, "auto")]
+
+
+def test_trees_are_measured_with_every_length_but_static_ones_once() -> None:
+    asked = configurations(["model"], [2, "auto"], ["none", "3,1", "auto"])
+    assert [one.label for one in asked] == [
+        "model N=2",
+        "model N=auto",
+        "model tree 3,1",
+        "model N=2 tree auto",
+        "model N=auto tree auto",
+    ]
+    assert asked[2] == Configuration("model", 2, "3,1")
+    with pytest.raises(UsageError, match="cannot be drafted"):
+        configurations(["model"], [2], ["3,0"])
+
+
+@pytest.mark.parametrize(
+    ("configuration", "nodes"),
+    [
+        (Configuration("model", 5), 5),
+        (Configuration("model", "auto"), 15),
+        (Configuration("model", 3, "4,2,2"), 28),
+        (Configuration("model", 3, "auto"), 32),
+        (Configuration("model", 3, "8,8"), 32),
+        (Configuration("lookahead", 5), 32),
+    ],
+)
+def test_how_many_nodes_a_draft_may_have(configuration: Configuration, nodes: int) -> None:
+    assert widest(configuration, longest=15) == nodes
+
+
+def test_accepted_tokens_by_depth_are_added_depth_by_depth() -> None:
+    one, other = counters(9, 1.0, passes=3), counters(9, 1.0, passes=3)
+    one.accepted_by_position, other.accepted_by_position = [3, 2], [2, 1, 1]
+    assert find(rows([run(0, 0, FAST, one), run(1, 0, FAST, other)], {}), FAST).total.accepted_by_position == [5, 3, 1]
 
 
 @pytest.mark.parametrize(("drafters", "lengths"), [(["none"], [5]), (["ngram"], [0]), ([], ["auto"])])

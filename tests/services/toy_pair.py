@@ -34,6 +34,7 @@ class ToyPair:
     draft_cost_s     seconds per drafted token
     breaks_rollback  rejected tokens stay in the verifier's cache
     broken_drafters  names that do not work here
+    interrupt_at     the answer in which Ctrl-C is pressed, counted from 0
     """
 
     model: ToyModel = field(default_factory=lambda: ToyModel(seed=3))
@@ -48,6 +49,8 @@ class ToyPair:
     drafter: str = "model"
     N: Length = 3
     own: str = "model"
+    tree: str = "none"
+    interrupt_at: int | None = None
 
     def __post_init__(self) -> None:
         self.vocab = self.model.vocab
@@ -55,10 +58,20 @@ class ToyPair:
         self.asked: list[tuple[tuple[int, ...], AnswerSettings, bool, str, Length]] = []
         self.held: list[int] = []
         self.options: list[tuple[str, dict[str, str]]] = []
+        self.trees: list[tuple[str, bool]] = []
 
-    def respeculate(self, drafter: str, N: Length, options: Mapping[str, str] | None = None) -> None:
+    def respeculate(
+        self,
+        drafter: str,
+        N: Length,
+        options: Mapping[str, str] | None = None,
+        *,
+        tree: str | None = None,
+        resume: bool = False,
+    ) -> None:
         self.drafter = "none" if drafter in self.broken_drafters else drafter
         self.N = N
+        self.trees.append((tree or "none", resume))
         self.options.append((drafter, dict(options or {})))
 
     def forget(self) -> None:
@@ -72,12 +85,15 @@ class ToyPair:
             "verifier": "/models/toy.gguf",
             "draft": None,
             "N": self.N,
+            "tree": self.tree,
             "drafter_asked": self.own,
             "options": {"of": "the pair"},
         }
 
     def answer(self, prompt: Sequence[int], settings: AnswerSettings, *, speculate: bool = True) -> ToyStream:
         length = (4 if self.N == "auto" else self.N) if speculate and self.drafter != "none" else 0
+        if len(self.asked) == self.interrupt_at:
+            raise KeyboardInterrupt
         self.asked.append((tuple(prompt), settings, speculate, self.drafter, self.N))
         self.held.append(self.verifier.length)
         counters = Counters(drafter=self.drafter if speculate else "none", N=length)
@@ -107,6 +123,11 @@ class ToyPair:
             counters.drafted += len(draft)
             counters.tested += min(accepted + 1, len(draft))
             counters.accepted += accepted
+            counters.accepted_by_position = [
+                before + (place < accepted)
+                for place, before in enumerate(counters.accepted_by_position + [0] * length)
+                if place < length
+            ]
             counters.bonus_tokens += accepted == len(draft)
             counters.residual_tokens += accepted < len(draft)
         return tokens[start:]
