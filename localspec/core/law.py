@@ -92,6 +92,8 @@ class Law:
 
     def without(self, token: int) -> Law | None:
         """This law given that the draw is not `token`; None when nothing else was possible."""
+        if self.ids is not None and len(self.ids) == 1:
+            return None if self.ids.item(0) == token else self
         at = self._place(token)
         if at is None:
             return self

@@ -55,5 +55,5 @@ class Rejection:
             # No division: a token that the verifier excludes has probability 0 and never passes.
             if self.rng.random() * draft_prob < row.prob(token):
                 return node, row
-            row = row.residual(law or Law.one_hot(token))
+            row = row.residual(law) if law is not None else row.without(token) or row
         return None, row
