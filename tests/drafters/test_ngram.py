@@ -245,7 +245,7 @@ def test_probabilities_are_honest_on_a_text_that_repeats_itself_two_times_in_thr
 def test_options_outside_their_range_name_option_value_and_remedy(wrong: dict[str, int]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(UsageError, match=f"{name} is {value}") as caught:
-        Options(**wrong)
+        Options(**wrong)  # type: ignore[arg-type]
     assert f"-o {name}=" in caught.value.hint
 
 

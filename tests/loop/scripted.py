@@ -108,6 +108,18 @@ class Lending:
     def is_end(self, token: int) -> bool:
         return self._vocab.is_end(token)
 
+    def tokenize(self, text: str) -> list[int]:
+        return self._vocab.tokenize(text, add_special=False, parse_special=False)
+
+    def warn(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def recall(self, drafter: str) -> Ids:
+        raise AssertionError("nobody asked for memory")
+
+    def remember(self, drafter: str, text: Ids) -> None:
+        raise AssertionError("nobody asked for memory")
+
     def context(self, role: str) -> Context:
         if role != "draft" or self._make is None:
             raise DrafterError(f"there is no model for {role}")
