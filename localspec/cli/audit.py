@@ -118,6 +118,10 @@ def sampled_lines(sampled: Sampled) -> list[str]:
         f"acceptance {sampled.alpha:.2f}, drafts of up to {sampled.largest} tokens, seed {sampled.seed}; the size of a "
         f"pass moves logits by up to {noise.logits:.2g} and the law by up to {noise.law:.2g}",
     ]
+    if not sampled.alpha:
+        lines.append(
+            "nothing that was drafted was accepted, so only rejections were put to the test: try another prompt"
+        )
     if sampled.padded is not None:
         padded = f"against plain draws from passes of the same size p = {sampled.padded.p_value:.3g}"
         lines.append(

@@ -162,7 +162,7 @@ def compared(runtime: Runtime, prompt: list[int], count: int, report: Report) ->
                 pass
         return stream.answer.tokens
 
-    _, controller = runtime.control
+    tree, controller = runtime.control
     longest = controller.limit(runtime.verifier.draft_room)
     return audit_greedy.compare(
         lambda before, wanted: decode(before, wanted, speculate=False),
@@ -171,6 +171,7 @@ def compared(runtime: Runtime, prompt: list[int], count: int, report: Report) ->
         prompt,
         count=count,
         lengths=sorted({*range(2, min(longest, SIZES) + 2), longest + 1}),
+        branches=2 if tree is not None or entry(runtime.drafter).grows_trees else 1,
         told=lambda done: report.progress("Comparing greedy text", done, count, "tokens"),
     )
 

@@ -7,6 +7,7 @@ moves the difference of two logits there. Knows no files and no terminal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,7 +35,13 @@ class Greedy:
         return {
             "tokens": self.tokens,
             "divergences": [
-                {"place": one.place, "gap": one.gap, "noise": one.noise, "near_tie": one.is_near_tie}
+                {
+                    "place": one.place,
+                    # One text ended before the other: no logit tells by how much.
+                    "gap": one.gap if math.isfinite(one.gap) else None,
+                    "noise": one.noise,
+                    "near_tie": one.is_near_tie,
+                }
                 for one in self.divergences
             ],
             "passed": self.passed,
@@ -49,9 +56,11 @@ def compare(
     *,
     count: int,
     lengths: Sequence[int],
+    branches: int = 1,
     told: Callable[[int], None],
 ) -> Greedy:
-    """Compare `count` tokens after `prompt`; `lengths` are the batch sizes that speculation may decode in.
+    """Compare `count` tokens after `prompt`; `lengths` are the batch sizes that speculation may decode in, `branches`
+    how its drafts may branch.
 
     `context` is the verifier's, for replaying both ways; what it holds afterwards is left open. `told` hears how far
     the comparison has come.
@@ -66,7 +75,7 @@ def compare(
         told(len(text) if place is None else start + place + 1)
         if place is None:
             break
-        difference = judge(context, prompt, text, [*text[:start], *other], index=0, lengths=lengths)
+        difference = judge(context, prompt, text, [*text[:start], *other], index=0, lengths=lengths, branches=branches)
         assert difference is not None
         found.append(replace(difference, place=start + place))
         start += place + 1

@@ -20,7 +20,7 @@ from localspec.errors import ContextFullError
 from localspec.loop.answer import Answer, Piece
 from localspec.services import bench_facts, template
 from localspec.services.bench_rows import Row, rows
-from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, configurations, schedule, widest
+from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, branches, configurations, schedule, widest
 from localspec.services.bench_texts import Difference, judge
 from localspec.services.pairs import Length, settle
 from localspec.services.prompts import Prompt
@@ -90,6 +90,7 @@ class Request:
     """What to measure.
 
     drafters, lengths, trees  every drafter is measured with every length and tree; none named: the pair's own
+    ways                      these are measured instead, if any are named
     options                   drafter options as typed, given to every drafter that is measured
     raw                       prompts as they stand, without the chat template
     """
@@ -99,6 +100,7 @@ class Request:
     drafters: Sequence[str] = ()
     lengths: Sequence[Length] = ()
     trees: Sequence[str] = ()
+    ways: Sequence[Configuration] = ()
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     repeats: int = 5
     system: str | None = None
@@ -158,7 +160,7 @@ def measure(runtime: Measurable, request: Request, report: Report) -> Bench:
     Raises `UsageError` when there is nothing to compare, `ContextFullError` when no prompt fits.
     """
     settings = runtime.settings()
-    asked = configurations(
+    asked = list(request.ways) or configurations(
         request.drafters or [runtime.drafter], request.lengths or [settings["N"]], request.trees or [settings["tree"]]
     )
     chosen, ids = fitting(encode(runtime, request, report), request, runtime.context_size, report)
@@ -337,7 +339,13 @@ def compared(
         (run.turn.configuration, run.turn.prompt, run.tokens) for run in runs if run.turn.prompt in plain
     ):
         difference = judge(
-            verifier, ids[prompt], plain[prompt], tokens, index=prompt, lengths=batch_sizes(configuration)
+            verifier,
+            ids[prompt],
+            plain[prompt],
+            tokens,
+            index=prompt,
+            lengths=batch_sizes(configuration),
+            branches=2 if branches(configuration) else 1,
         )
         if difference is not None:
             found.setdefault(configuration, []).append(difference)

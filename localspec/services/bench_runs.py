@@ -100,6 +100,12 @@ def widest(configuration: Configuration, *, longest: int) -> int:
     return longest if configuration.N == "auto" else configuration.N
 
 
+def branches(configuration: Configuration) -> bool:
+    """True when drafts may be trees."""
+    entry = drafters_by_name.entry(configuration.drafter)
+    return read_tree(configuration.tree) is not None or entry.grows_trees
+
+
 def schedule(prompts: int, repeats: int, contestants: Sequence[Configuration]) -> Iterator[Turn]:
     """Plain and speculative side by side: all configurations on one prompt before the next prompt comes.
 

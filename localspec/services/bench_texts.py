@@ -59,11 +59,13 @@ def judge(
     *,
     index: int,
     lengths: Sequence[int],
+    branches: int = 1,
 ) -> Difference | None:
     """Replay the common part of two greedy completions of `prompt` and weigh the difference; None for equal texts.
 
-    `lengths` are the batch sizes in which the speculative run may have decoded. The context is left with the replayed
-    text in it.
+    `lengths` are the batch sizes in which the speculative run may have decoded; with `branches` above 1 it may have
+    decoded trees of that width as well, whose tokens lie in another order in the cache. The context is left with the
+    replayed text in it.
     """
     place = first_difference(plain, other)
     if place is None:
@@ -73,23 +75,43 @@ def judge(
     said = plain[:place]
     alone = replay(context, prompt, said, 1)
     gap = float(alone[plain[place]] - alone[other[place]])
-    moved = [float(np.abs(replay(context, prompt, said, length) - alone).max()) for length in lengths]
+    rows = [replay(context, prompt, said, length, width) for length in lengths for width in {1, branches}]
     # Each of the two logits may move by that much, in opposite directions.
-    return Difference(index, place, gap, 2.0 * max(moved, default=0.0))
+    return Difference(index, place, gap, 2.0 * max((float(np.abs(row - alone).max()) for row in rows), default=0.0))
 
 
-def replay(context: Context, prompt: Sequence[int], said: Sequence[int], step: int) -> npt.NDArray[np.float32]:
+def replay(
+    context: Context, prompt: Sequence[int], said: Sequence[int], step: int, branches: int = 1
+) -> npt.NDArray[np.float32]:
     """(V,) logits after `prompt` and `said`, the last evaluated `step` tokens at a time as accepted drafts are.
 
-    The last pass is filled up to its size with tokens that do not count, as passes are by rejected drafts.
+    The last pass is filled up to its size with tokens that do not count, as passes are by rejected drafts; with
+    `branches` above 1 every token has elder siblings that do not count either.
     """
     context.rewind(0)
     context.prefill(prompt[:-1], logits=False)
     tokens = [prompt[-1], *said]
+    step = min(step, 1 + deepest(context, branches))
     for start in range(0, len(tokens), step):
         block = tokens[start : start + step]
-        size = max(len(block), min(step, context.capacity - context.length))
-        result = context.evaluate(block[0], Draft.chain([*block[1:], *[tokens[0]] * (size - len(block))]))
-        row = np.array(result.logits(len(block) - 1))
-        context.commit(range(len(block) - 1))
+        depth = max(len(block), min(step, context.capacity - context.length)) - 1
+        draft = woven([*block[1:], *[tokens[0]] * (depth + 1 - len(block))], branches, filler=tokens[0])
+        path = [branches * at + branches - 1 for at in range(len(block) - 1)]
+        result = context.evaluate(block[0], draft)
+        row = np.array(result.logits(path[-1] + 1 if path else 0))
+        context.commit(path)
     return row
+
+
+def deepest(context: Context, branches: int) -> int:
+    """Longest path of a tree with `branches` children below each node of it that one pass takes."""
+    if branches == 1:
+        return context.draft_room
+    return min(context.draft_room // branches, (context.leaves - 1) // (branches - 1))
+
+
+def woven(path: Sequence[int], branches: int, *, filler: int) -> Draft:
+    """`path` as a draft in which each token is the youngest of `branches` siblings."""
+    tokens = [token for own in path for token in (*[filler] * (branches - 1), own)]
+    parents = [at // branches * branches - 1 for at in range(len(tokens))]
+    return Draft(np.array(tokens, dtype=np.int32), np.array(parents, dtype=np.int32))

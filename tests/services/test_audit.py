@@ -305,6 +305,12 @@ def test_every_divergence_is_found_and_weighed() -> None:
     assert result.as_dict()["divergences"][0]["near_tie"] is False
 
 
+def test_a_text_that_ends_early_is_a_divergence_without_a_gap() -> None:
+    result = toy_greedy(lambda prompt, count: decode(prompt, count)[:-1])
+    assert not result.passed
+    assert [(one["place"], one["gap"]) for one in result.as_dict()["divergences"]] == [(19, None)]
+
+
 def test_b47_a_near_tie_is_explained_by_the_size_of_a_pass() -> None:
     """B47: a divergence at the first token, too, where only the padding of the pass makes it large."""
 

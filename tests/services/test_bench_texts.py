@@ -10,7 +10,7 @@ import pytest
 from localspec.core.draft import Draft
 from localspec.engine.base import Row
 from localspec.engine.toy import ToyContext, ToyModel, ToyPass
-from localspec.services.bench_texts import first_difference, judge, loop_share, replay
+from localspec.services.bench_texts import first_difference, judge, loop_share, replay, woven
 
 
 class Shaky(ToyContext):
@@ -60,6 +60,49 @@ def test_replay_gives_the_row_after_the_text_whatever_the_step() -> None:
         row = replay(context, [4, 9, 2], [8, 8, 3, 1, 6], step)
         assert np.array_equal(row, context.model.row(1, 6))
         assert context.tokens.tolist() == [4, 9, 2, 8, 8, 3, 1, 6]
+
+
+@pytest.mark.parametrize("branches", [2, 3])
+def test_replay_in_trees_keeps_to_the_text(branches: int) -> None:
+    """Trees of filler beside the text; fewer where the context takes no more leaves."""
+    for leaves in (32, 4, 1):
+        context = ToyContext(ToyModel(seed=5), leaves=leaves)
+        for step in (1, 2, 3, 7):
+            row = replay(context, [4, 9, 2], [8, 8, 3, 1, 6], step, branches)
+            assert np.array_equal(row, context.model.row(1, 6))
+            assert context.tokens.tolist() == [4, 9, 2, 8, 8, 3, 1, 6]
+
+
+def test_a_woven_path_has_its_tokens_youngest() -> None:
+    draft = woven([5, 6], 3, filler=1)
+    assert draft.tokens.tolist() == [1, 1, 5, 1, 1, 6]
+    assert draft.parents.tolist() == [-1, -1, -1, 2, 2, 2]
+    assert woven([5, 6], 1, filler=1).is_chain
+
+
+def test_b47_noise_of_trees_counts_where_drafts_may_branch() -> None:
+    """B47: after a tree the tokens lie in another order in the cache, which alone moves logits of quantised models."""
+
+    class Disordered(ToyContext):
+        """Rows are further off after every pass over a tree."""
+
+        trees = 0
+
+        def evaluate(self, pending: int, draft: Draft) -> ToyPass:
+            self.trees += not draft.is_chain
+            result = super().evaluate(pending, draft)
+            shift = np.float32(0.5 * self.trees) * np.arange(self.vocab_size, dtype=np.float32)
+            return self._pass([result.logits(row) + shift for row in range(result.rows)])
+
+    model = ToyModel(seed=5)
+    plain = greedy(ToyContext(model), [1, 2], 6)
+    other = [*plain[:3], second_best(model.row(plain[1], plain[2]))]
+    chains = judge(Disordered(model), [1, 2], plain, other, index=0, lengths=(2,))
+    trees = judge(Disordered(model), [1, 2], plain, other, index=0, lengths=(2,), branches=2)
+    assert chains is not None
+    assert trees is not None
+    assert not chains.is_near_tie
+    assert trees.is_near_tie
 
 
 def test_equal_texts_are_not_judged() -> None:
