@@ -6,8 +6,14 @@
     lookup       ngram on summarisation, retrieval and code editing, Q4_1
     memory       peak memory of `localspec run` over what llama.cpp allocates
     acceptance   rejection and coupled against the rule of stock decoders, same pair, T=0 and T=1
+    trees        static and grown trees against the chain with as many draft passes, at T=0 and T=1
+    autotree     --tree auto against chains of 1 to 8 tokens, F32 and Q4_1
+    lookahead    W=5 N=4 G=5 and sizes chosen by cost, tokens per pass by category, tokens/s beside plain
+    cascade      ngram and model together against each of them, by category, F32 and Q4_1
+    treecost     work outside llama.cpp for trees of 32 nodes at T=0
 
-Results go to bench/results/ as JSON and Markdown. Nothing else should run meanwhile.
+Results go to bench/results/ as JSON and Markdown. Nothing else should run meanwhile. `--only` measures some parts of a
+table (T=0, F32, ...), `--limit 1 --repeats 1` takes one prompt per category once.
 """
 
 from __future__ import annotations
@@ -16,73 +22,19 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import peers, quantize, results, stock, weights
-from localspec.cli.bench_formats import markdown
-from localspec.cli.console import Terminal
-from localspec.core.sampling import Sampling
-from localspec.services import bench, prompts
+from bench import peers, quantize, results, stock, treetables, weights
+from bench.harness import CONTEXT, GREEDY, SAMPLINGS, Size, f32_with_q4_0, measure, q4_1, ranged, together
+from localspec.cli.options import draft_length
+from localspec.errors import LocalspecError
 from localspec.services.bench_rows import added
-from localspec.services.bench_runs import PLAIN
-from localspec.services.pairs import Length
-from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.bench_runs import PLAIN, Configuration
 
-SETS = Path(__file__).parent / "prompts"
-CONTEXT = 2048
-GREEDY = Sampling(temperature=0.0)
-DEFAULT = Sampling()
-UNFILTERED = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-SAMPLINGS = {"T=0": GREEDY, "default": DEFAULT, "T=1, no filters": UNFILTERED}
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much to measure. limit: prompts per category (None: all); categories: only these (none named: all)."""
-
-    repeats: int
-    max_tokens: int
-    limit: int | None
-    categories: tuple[str, ...] = ()
-
-    def prompts(self, *names: str) -> list[prompts.Prompt]:
-        """The prompts of these sets."""
-        found = [prompt for name in names for prompt in prompts.read(SETS / f"{name}.jsonl")]
-        return prompts.choose(found, categories=self.categories, limit=self.limit)
-
-
-def measure(
-    choice: PairChoice,
-    sampling: Sampling,
-    asked: Sequence[prompts.Prompt],
-    size: Size,
-    *,
-    drafters: Sequence[str],
-    N: Length,
-    acceptance: Any = None,
-) -> bench.Bench:
-    """One benchmark of the service, by its own protocol."""
-    answer = AnswerSettings(sampling=sampling, acceptance=acceptance, max_tokens=size.max_tokens)
-    request = bench.Request(asked, answer, drafters=drafters, lengths=[N], repeats=size.repeats)
-    with Terminal() as terminal:
-        return bench.bench(choice, EngineSettings(ctx_size=CONTEXT), request, terminal)
-
-
-def f32_with_q4_0() -> PairChoice:
-    """The pair of the comparison: F32 is memory-bound on a CPU as everything is on a GPU, and Q4_0 is fast."""
-    source = weights.smollm2()
-    return PairChoice(verifier=str(quantize.variant(source, "F32")), draft=str(quantize.variant(source, "Q4_0")))
-
-
-def q4_1(*, with_draft: bool = False) -> PairChoice:
-    """The embedded model as it comes; the draft is the same weights as Q4_0."""
-    source = weights.smollm2()
-    draft = str(quantize.variant(source, "Q4_0")) if with_draft else None
-    return PairChoice(verifier=str(source), draft=draft)
+CHAIN = Configuration("model", 3)
 
 
 def plain(size: Size) -> tuple[dict[str, Any], str]:
@@ -116,7 +68,7 @@ def overhead(size: Size) -> tuple[dict[str, Any], str]:
     for name, sampling in SAMPLINGS.items():
         for drafter, N in (("ngram", 5), ("model", 3)):
             choice = q4_1(with_draft=drafter == "model")
-            measured[f"{name}, {drafter}"] = measure(choice, sampling, asked, size, drafters=[drafter], N=N)
+            measured[f"{name}, {drafter}"] = measure(choice, sampling, asked, size, ways=[Configuration(drafter, N)])
     return together(measured)
 
 
@@ -125,7 +77,7 @@ def pair(size: Size) -> tuple[dict[str, Any], str]:
     asked = size.prompts("specbench12")
     return together(
         {
-            name: measure(f32_with_q4_0(), SAMPLINGS[name], asked, size, drafters=["model"], N=3)
+            name: measure(f32_with_q4_0(), SAMPLINGS[name], asked, size, ways=[CHAIN])
             for name in ("T=0", "T=1, no filters")
         }
     )
@@ -134,7 +86,7 @@ def pair(size: Size) -> tuple[dict[str, Any], str]:
 def lookup(size: Size) -> tuple[dict[str, Any], str]:
     """Bars: >= 1.25x plain in one category, never below 0.97x."""
     asked = size.prompts("specbench_context8", "code_edit")
-    return together({"T=0": measure(q4_1(), GREEDY, asked, size, drafters=["ngram"], N="auto")})
+    return together({"T=0": measure(q4_1(), GREEDY, asked, size, ways=[Configuration("ngram", "auto")])})
 
 
 def memory(size: Size) -> tuple[dict[str, Any], str]:
@@ -160,23 +112,13 @@ def acceptance(size: Size) -> tuple[dict[str, Any], str]:
         for rule in ("rejection", "coupled", "stock"):
             with stock.instead() if rule == "stock" else nullcontext():
                 law = None if rule == "stock" else rule
-                done = measure(f32_with_q4_0(), SAMPLINGS[name], asked, size, drafters=["model"], N=3, acceptance=law)
+                done = measure(f32_with_q4_0(), SAMPLINGS[name], asked, size, ways=[CHAIN], acceptance=law)
             total = added(run.stats for run in done.runs if run.turn.configuration != PLAIN)
             kept[f"{name}, {rule}"] = total.as_dict()
             figures = [total.acceptance_rate, total.alpha, total.tokens_per_pass]
             rows.append([name, rule, *("-" if figure is None else f"{figure:.3f}" for figure in figures)])
     header = ["sampling", "rule", "accepted / drafted", "alpha", "tokens per pass"]
     return {"rules": kept}, results.as_table(header, rows)
-
-
-def together(measured: dict[str, bench.Bench]) -> tuple[dict[str, Any], str]:
-    """Several benchmarks as one document and one page."""
-    documents = {name: one.as_dict() for name, one in measured.items()}
-    return {"benchmarks": documents}, "\n\n".join(f"## {name}\n\n{markdown(one)}" for name, one in documents.items())
-
-
-def ranged(spread: dict[str, float]) -> str:
-    return f"{spread['median']:.3f} ({spread['min']:.3f}-{spread['max']:.3f})"
 
 
 TABLES: dict[str, Callable[[Size], tuple[dict[str, Any], str]]] = {
@@ -186,6 +128,11 @@ TABLES: dict[str, Callable[[Size], tuple[dict[str, Any], str]]] = {
     "lookup": lookup,
     "memory": memory,
     "acceptance": acceptance,
+    "trees": treetables.trees,
+    "autotree": treetables.autotree,
+    "lookahead": treetables.lookahead,
+    "cascade": treetables.cascade,
+    "treecost": treetables.treecost,
 }
 
 
@@ -198,11 +145,27 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--limit", type=int, default=None, help="prompts per category")
     parser.add_argument("--categories", nargs="*", default=(), help="only these")
+    parser.add_argument("--only", nargs="*", default=(), help="these parts of the table")
+    parser.add_argument("--N", type=draft_length, default=None, help="draft length, where a table leaves the choice")
+    parser.add_argument("--trees", nargs="*", default=(), help="static trees, like 4,2,2")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     asked = parser.parse_args()
+    size = Size(
+        asked.repeats,
+        asked.max_tokens,
+        asked.limit,
+        tuple(asked.categories),
+        tuple(asked.only),
+        asked.N,
+        tuple(asked.trees),
+    )
     facts = results.facts()
-    document, text = TABLES[asked.table](Size(asked.repeats, asked.max_tokens, asked.limit, tuple(asked.categories)))
-    print(results.save(asked.table, facts | document, text, folder=asked.out))
+    try:
+        document, text = TABLES[asked.table](size)
+    except LocalspecError as error:
+        parser.error(f"{error} {error.hint}")
+    name = "-".join([asked.table, *(part.replace(" ", "") for part in asked.only)])
+    print(results.save(name, facts | document, text, folder=asked.out))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench import quantize, results, specbench, weights
-from bench.specbench import Size
+from bench.harness import Size
+from localspec.errors import UsageError
 from tests import zoo
 
 ASKED = {"lookup": Size(1, 6, 1, ("code-edit",))}
@@ -32,6 +34,29 @@ def test_every_table_can_be_made(name: str, tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8").count("\n|") > 2
     kept = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
     assert {"command", "date", "machine", "llama_cpp", "load_average"} < set(kept)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_part_of_a_table_with_other_trees() -> None:
+    asked = replace(SMALL, only=("T=0",), trees=("2,2", "3,1"))
+    document, _ = specbench.TABLES["trees"](asked)
+    assert list(document["benchmarks"]) == ["T=0"]
+    rows = {row[1]: row for row in document["summary"]["rows"]}
+    assert list(rows) == ["model N=3", "model tree 2,2", "model tree 3,1", "model N=3 tree auto"]
+    assert rows["model N=3"][4] == "1.000x"
+    assert float(rows["model N=3 tree auto"][2]) > 3.0
+    with pytest.raises(UsageError, match="no part 'F64'") as caught:
+        specbench.TABLES["autotree"](replace(SMALL, only=("F64",)))
+    assert "F32, Q4_1" in caught.value.hint
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_tree_of_the_cost_table_has_32_nodes_where_there_is_room() -> None:
+    """Six tokens are too few for a full tree in every pass; more than a chain's it must be."""
+    document, _ = specbench.TABLES["treecost"](replace(SMALL, only=("Q4_1",), max_tokens=24))
+    rows = {row[1]: row for row in document["summary"]["rows"]}
+    assert float(rows["model N=4 tree auto"][2]) > 20
+    assert rows["model N=4 tree auto"][3].endswith(" %")
 
 
 @pytest.mark.usefixtures("tiny")
