@@ -69,7 +69,7 @@ class Proposer:
                 self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
 
     def propose(self, tokens: Ids, limit: int, *, leaves: int, depth: int | None = None) -> Draft:
-        """At most `limit` nodes on `leaves` paths of `depth` tokens below the last of `tokens`, none below an end token.
+        """At most `limit` nodes on `leaves` paths of `depth` tokens below the last of `tokens`, none below an end.
 
         EMPTY when the drafter fails.
         """

@@ -29,6 +29,7 @@ FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does n
 CHANCE = 0.7  # acceptance that a look hopes for
 CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
 DOUBT = 2.0  # what a record of one attempt may hide, in tokens
+LEVELS = 20  # steps in which the sureness of a token counts
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 FREE = 0.01  # a draft that costs less is always asked for
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
@@ -61,6 +62,8 @@ class Report(Protocol):
     def context(self) -> int: ...
     @property
     def confidences(self) -> tuple[float, ...]: ...
+    @property
+    def taken(self) -> tuple[float, ...]: ...
 
 
 class AutoLength:
@@ -89,7 +92,7 @@ class AutoLength:
         self._joint = 1.0  # probability that its draft is accepted so far
         self._length = 0  # of the last attempt that had room
         self._cut = False  # the round under way has little room
-        self._bars: dict[int, float] = {}  # depth -> what a token there has to be worth
+        self._bars: dict[tuple[int, int], float] = {}  # (depth, level) -> what a token there has to be worth
         self._bars_limit = 0  # the limit they hold for
         self._idle = 0  # rounds without a draft
         self._gap = FIRST_GAP
@@ -106,7 +109,9 @@ class AutoLength:
         self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
         self._cut = room < self._longest
         if room > 0 and self._passes.count(1) >= 2:
-            reach = min(room, self._longest, self._frontier())
+            # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
+            is_trusted = self._speaks and self._draft <= FREE
+            reach = min(room, self._longest, self._longest if is_trusted else self._frontier())
             self._limit = self._attempt(reach) if self._speaks else self._best(reach)
         if self._limit != self._bars_limit or self._rounds % FRESH == 0 or self._rounds < FIRST_ROUNDS:
             self._bars, self._bars_limit = {}, self._limit
@@ -118,9 +123,11 @@ class AutoLength:
         self._asked = depth
         believed = self._acceptance.claim(confidence)
         self._joint = (self._joint if depth > 1 else 1.0) * believed
-        bar = self._bars.get(depth)
+        # What costs nothing to draft is looked up, and there a sure token is followed by others that are as sure.
+        level = int(LEVELS * believed) if self._draft <= FREE else 0
+        bar = self._bars.get((depth, level))
         if bar is None:
-            bar = self._bars[depth] = self._bar(depth)
+            bar = self._bars[depth, level] = self._bar(depth, level / LEVELS)
         return self._joint > bar
 
     def observe(self, report: Report) -> None:
@@ -159,6 +166,10 @@ class AutoLength:
             if profit > most:
                 best, most = count, profit
         return best
+
+    def widen(self, depth: int, joints: Sequence[float]) -> int:
+        """How many of these nodes, best first, are worth being expanded by one more draft pass? All: see `AutoTree`."""
+        return len(joints)
 
     def price(self, count: int) -> float:
         """What a verifier pass over `count` tokens costs in plain passes, as far as it is known."""
@@ -244,9 +255,13 @@ class AutoLength:
         self._looking = self._idle >= self._gap and self._purse > price
         return length if curious or self._looking else 0
 
-    def _bar(self, depth: int) -> float:
-        """The probability of being accepted, elders included, from which on a token at `depth` pays."""
-        curve, draft, trust = self._curve, self._draft, self._acceptance.mean
+    def _bar(self, depth: int, hope: float) -> float:
+        """The probability of being accepted, elders included, from which on a token at `depth` pays.
+
+        Tokens behind it are weighed with it, because a pass that pays for five rows need not pay for two; they are
+        taken to be as likely as tokens are on the whole, or as `hope` says.
+        """
+        curve, draft, trust = self._curve, self._draft, max(self._acceptance.mean, hope)
         left = self._limit - depth  # tokens that may follow; each has to be computed before it is asked about
         gain = passed = 1.0
         bar = curve[depth + 1] - curve[depth] + draft * min(1, left)
@@ -272,7 +287,7 @@ class AutoLength:
         """Tokens that the time of a plain pass brings elsewhere."""
         return max(1.0, self._tokens / self._spent)
 
-    def _steps(self, report: Report) -> int:
+    def _steps(self, report: Report) -> float:
         """Passes the drafter made for the round."""
         return max(report.drafted, self._asked, 1)
 
@@ -302,7 +317,7 @@ class AutoLength:
         """What a draft of this length may cost if nothing of it is accepted."""
         return self._passes.hoped[length + 1] - 1.0 + length * self._draft + self._missed * self._lag
 
-    def _learn_draft(self, seconds: float, steps: int) -> None:
+    def _learn_draft(self, seconds: float, steps: float) -> None:
         if self._missed < BEHIND:
             self._step.observe(seconds / steps)
         elif self._step.count:
