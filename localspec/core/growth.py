@@ -29,6 +29,16 @@ class Sibling(NamedTuple):
 class Source(Protocol):
     """What grows a tree: a draft model, a head. Rows are opaque here and may expire with the next layer."""
 
+    @property
+    def nodes(self) -> int:
+        """Most nodes that all layers together may hold."""
+        ...
+
+    @property
+    def leaves(self) -> int:
+        """Most paths that they may hold."""
+        ...
+
     def siblings(self, row: Any, count: int, depth: int) -> list[Sibling]:
         """Up to `count` tokens for the places below a node, from the row that follows it; 1 = first depth."""
         ...
@@ -74,7 +84,8 @@ class _Tree:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.nodes: list[Node] = []
-        self._evaluated = 0
+        self._evaluated = self._paths = 0
+        self._inner: set[int] = set()  # nodes with a child in some layer
 
     def add(self, siblings: Sequence[Sibling], parent: int) -> list[int]:
         """New nodes below `parent` (`ROOT`: the pending token)."""
@@ -94,14 +105,32 @@ class _Tree:
             )
         return list(range(first, len(self.nodes)))
 
+    def affordable(self, ranked: Sequence[int], count: int) -> list[int]:
+        """Up to `count` of these nodes, best first, for which the source has room."""
+        chosen: list[int] = []
+        inner, paths = set(self._inner), self._paths
+        for node in ranked:
+            if len(chosen) == count or self._evaluated + len(chosen) == self.source.nodes:
+                break
+            parent = self.nodes[node].parent
+            splits = parent == ROOT or parent in inner
+            if splits and paths == self.source.leaves:
+                continue
+            paths += splits
+            inner.add(parent)
+            chosen.append(node)
+        return chosen
+
     def evaluate(self, layer: Sequence[int]) -> Sequence[Any]:
         """Rows that follow the nodes of `layer`, which all have the same depth."""
         tokens = np.array([self.nodes[node].token for node in layer], dtype=np.int32)
         parents = [self.nodes[node].parent for node in layer]
         numbers = np.array([self.nodes[p].evaluated if p != ROOT else ROOT for p in parents], dtype=np.int32)
-        for node in layer:
+        for node, parent in zip(layer, parents, strict=True):
             self.nodes[node].evaluated = self._evaluated
             self._evaluated += 1
+            self._paths += parent == ROOT or parent in self._inner
+            self._inner.add(parent)
         return self.source.layer(tokens, numbers, lambda at: self.path(layer[at]))
 
     def path(self, node: int) -> Ids:
@@ -146,7 +175,7 @@ def fixed(shape: Shape, source: Source, root: Any, *, is_end: Callable[[int], bo
 @dataclass(frozen=True)
 class Growth:
     """How far a dynamic tree may grow. nodes: kept at most; depth: layers; width: children looked at below a node;
-    frontier: nodes expanded in a layer; leaves: paths at most.
+    frontier: nodes expanded in a layer at most; leaves: paths at most.
     """
 
     nodes: int
@@ -165,21 +194,24 @@ def dynamic(
     source: Source,
     root: Any,
     *,
-    deeper: Callable[[int, float], bool],
+    widen: Callable[[int, Sequence[float]], int],
     choose: Callable[[Sequence[float]], int],
     is_end: Callable[[int], bool],
 ) -> Grown:
     """Expand the likeliest nodes, then keep the best.
 
-    deeper  (depth, chance) -> is one more draft pass for `depth` worth it, if its parents are reached with `chance`?
+    widen   (depth, joint probabilities, best first) -> how many of these nodes are worth being expanded by one more
+            draft pass, for `depth`
     choose  joint probabilities, best first -> how many of these nodes are worth their rows in the verifier's pass
     """
     tree = _Tree(source)
     layer = tree.add(source.siblings(root, growth.width, 1), ROOT)
     for depth in range(2, growth.depth + 1):
         open_ends = [node for node in layer if not is_end(tree.nodes[node].token)]
-        frontier = sorted(open_ends, key=lambda node: -tree.nodes[node].joint)[: growth.frontier]
-        if not frontier or not deeper(depth, sum(tree.nodes[node].joint for node in frontier)):
+        ranked = sorted(open_ends, key=lambda node: -tree.nodes[node].joint)
+        frontier = tree.affordable(ranked, growth.frontier)
+        frontier = frontier[: widen(depth, [tree.nodes[node].joint for node in frontier])]
+        if not frontier:
             break
         layer = []
         for node, row in zip(frontier, tree.evaluate(frontier), strict=True):

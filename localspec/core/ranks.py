@@ -55,29 +55,36 @@ class Ranks:
 
 
 def plan(
-    ranks: Ranks, growth: Growth, *, deeper: Callable[[int, float], bool], choose: Callable[[Sequence[float]], int]
+    ranks: Ranks,
+    growth: Growth,
+    *,
+    widen: Callable[[int, Sequence[float]], int],
+    choose: Callable[[Sequence[float]], int],
 ) -> Shape:
     """The places with the best chances that `growth` has room for and `choose` finds worth their rows.
 
-    deeper  (depth, chance) -> is one more draft pass for `depth` worth it, if its best parent is reached with `chance`?
+    widen  (depth, chances, best first) -> how many nodes that are reached with these are worth being expanded by one
+           more draft pass, for `depth`
     """
     chances = ranks.chances(growth.width)
     places: list[Place] = []
     joints: list[float] = []
-    leaves, inner, widest = 0, set[Place](), dict[int, float]()
+    leaves, inner = 0, set[Place]()
+    expanded: dict[int, list[float]] = {}  # depth -> chances of the parents there
+    closed: set[int] = set()  # depths that take no more parents: the next one would be less likely still
     waiting: list[tuple[float, Place]] = [(-chances[0], (0,))]
     while waiting and len(places) < growth.nodes:
         joint, place = heapq.heappop(waiting)
-        parent = place[:-1]
+        parent, depth = place[:-1], len(place)
         splits = not parent or parent in inner
         if splits and leaves == growth.leaves:
             continue
-        depth = len(place)
-        if depth not in widest:
-            # The first place of a depth is the likeliest one there: it decides whether the draft goes that far.
-            widest[depth] = -joint if depth == 1 or deeper(depth, -joint / chances[0]) else 0.0
-        if not widest[depth]:
-            continue
+        if parent and place[-1] == 0:
+            parents = [*expanded.get(depth, ()), -joint / chances[0]]
+            if depth in closed or widen(depth, parents) < len(parents):
+                closed.add(depth)
+                continue
+            expanded[depth] = parents
         leaves += splits
         inner.add(parent)
         places.append(place)

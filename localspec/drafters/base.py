@@ -29,6 +29,8 @@ class Budget:
     leaves  most paths of the draft; 1: a chain
     tree    the shape to fill or how far to grow, None: a chain
     choose  joint probabilities, best first -> how many of these nodes are worth their rows in the verifier's pass
+    widen   (depth, joint probabilities, best first) -> how many of these nodes are worth being expanded by one more
+            draft pass, for `depth`
     asks    False when `pays` says yes to everything, so that a confidence need not be computed for it
     price   n -> what a verifier pass over n tokens costs, in plain passes, as far as it is known
     """
@@ -39,6 +41,7 @@ class Budget:
     leaves: int = 1
     tree: Shape | Growth | None = None
     choose: Callable[[Sequence[float]], int] = len
+    widen: Callable[[int, Sequence[float]], int] = lambda depth, joints: len(joints)
     asks: bool = True
     price: Callable[[int], float] = lambda count: 1.0
 

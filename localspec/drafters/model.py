@@ -125,8 +125,8 @@ class DraftModel:
             return fixed(budget.tree, source, root, is_end=self._is_end)
         assert budget.tree is not None
         if self._picks:
-            return dynamic(budget.tree, source, root, deeper=budget.pays, choose=budget.choose, is_end=self._is_end)
-        shape = plan(self._ranks, budget.tree, deeper=budget.pays, choose=budget.choose)
+            return dynamic(budget.tree, source, root, widen=budget.widen, choose=budget.choose, is_end=self._is_end)
+        shape = plan(self._ranks, budget.tree, widen=budget.widen, choose=budget.choose)
         return fixed(shape, source, root, is_end=self._is_end)
 
     @property

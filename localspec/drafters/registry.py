@@ -25,7 +25,7 @@ class Option:
 @dataclass(frozen=True)
 class Entry:
     """One drafter. needs_draft: the pair must name a second model; uses_draft: it is opened if there is one;
-    grows_trees: drafts branch whatever `--tree` says.
+    grows_trees: drafts branch whatever `--tree` says; is_lookup: it evaluates nothing.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Entry:
     needs_draft: bool = False
     uses_draft: bool = False
     grows_trees: bool = False
+    is_lookup: bool = False
 
     @property
     def options(self) -> list[Option]:
@@ -78,7 +79,7 @@ REGISTRY: dict[str, Entry] = {
     for entry in (
         Entry("none", "plain decoding, the baseline", none.Options, none.NoDrafter),
         Entry("model", "a second, smaller model drafts", model.Options, model.DraftModel, True, True),
-        Entry("ngram", "prompt lookup: what followed last time", ngram.Options, ngram.Ngram),
+        Entry("ngram", "prompt lookup: what followed last time", ngram.Options, ngram.Ngram, is_lookup=True),
         Entry("lookahead", "the verifier guesses for itself", lookahead.Options, lookahead.Lookahead, grows_trees=True),
         Entry("cascade", "several, asked in order of price", cascade.Options, cascade.Cascade, uses_draft=True),
     )

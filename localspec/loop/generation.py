@@ -161,6 +161,7 @@ class Generation:
                 verify_s=round_.verify_s,
                 context=context,
                 confidences=proposer.confidences(round_.draft, round_.verdict) if proposer else (),
+                taken=proposer.taken(round_.draft, round_.verdict) if proposer else (),
             )
         )
         if self._finish is None and self._verifier.length + 1 > self._verifier.capacity:

@@ -9,6 +9,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
@@ -96,6 +98,12 @@ class Proposer:
         tested = [draft.children.get(node, ()) for node in (ROOT, *verdict.path)]
         return tuple(sum(draft.confidences[node] for node in siblings) for siblings in tested if siblings)
 
+    def taken(self, draft: Draft, verdict: Verdict) -> tuple[float, ...]:
+        """Of each accepted node, how likely the drafter said the path down to it was."""
+        if draft.confidences is None:
+            return ()
+        return tuple(accumulate((draft.confidences[node] for node in verdict.path), mul))
+
     def _budget(self, limit: int, leaves: int, depth: int) -> Budget:
         return Budget(
             limit,
@@ -104,6 +112,7 @@ class Proposer:
             leaves=leaves,
             tree=_fitting(self._tree, limit, leaves, depth) if self._tree and leaves > 1 else None,
             choose=self._controller.choose,
+            widen=self._controller.widen,
             asks=self._controller.asks,
             price=self._controller.price,
         )

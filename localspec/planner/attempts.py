@@ -20,7 +20,7 @@ class Attempts:
         self._steps = 0.0
         self._emitted = 0.0
 
-    def observe(self, *, rows: int, steps: int, emitted: int, look: bool) -> None:
+    def observe(self, *, rows: int, steps: float, emitted: int, look: bool) -> None:
         """One attempt: rows of its pass, draft steps, tokens it emitted."""
         fade = LOOK if look else RECORD
         self.weight = fade * self.weight + 1.0

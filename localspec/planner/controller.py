@@ -75,7 +75,9 @@ class AutoLength:
 
     asks = True
 
-    def __init__(self, profile: Profile | None = None, *, longest: int = 15) -> None:
+    def __init__(self, profile: Profile | None = None, *, longest: int = 15, lookup: bool = False) -> None:
+        """`lookup`: the drafter evaluates nothing, so that asking it costs the same however far it drafts."""
+        self._lookup = lookup
         self._longest = longest
         self._passes = PassCosts(longest + 1, profile.verify_s if profile else ())
         self._step = Estimate()
@@ -294,6 +296,8 @@ class AutoLength:
     @property
     def _draft(self) -> float:
         """Cost of one draft token."""
+        if self._lookup:
+            return 0.0
         cost = self._step.value / self._passes.plain
         return cost if self._step.count >= 2 else min(cost, HOPED_DRAFT)
 

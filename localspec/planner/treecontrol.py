@@ -1,84 +1,130 @@
-"""The controller behind `--tree auto`: whether to draft a tree, how many layers, and how many nodes to keep.
+"""The controller behind `--tree auto`: whether to draft a tree, how many layers of it, and how many nodes to keep.
 
-A node is kept while its expected gain pays for its share of the pass: the number of nodes is the one with the most
-expected tokens per time, by the measured t(n) (cf. Sequoia's hardware-aware trees, Chen et al. 2024). The argument why
-this cannot bias the law is `planner.controller`'s, with one addition: nodes are only left out by what is known of them
-where they are deterministic picks; drawn siblings are planned before the draw.
+A node is kept while its expected gain pays for its share of the pass, by the measured t(n) (cf. Sequoia's
+hardware-aware trees, Chen et al. 2024), and expanded while what may follow it pays for its share of a draft pass. A
+chain is the thin case. The argument why this cannot bias the law is `planner.controller`'s, with one addition: nodes
+are left out by what is known of them only where they are deterministic picks; drawn siblings are planned before the
+draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.planner.controller import DOUBT, HORIZON, RESERVE, AutoLength, Report
+from localspec.planner.controller import DOUBT, FREE, HORIZON, LENGTHS, RESERVE, AutoLength, Report
+from localspec.planner.joints import Joints
+from localspec.planner.layers import LayerCosts
 from localspec.planner.profile import Profile
 
-NODES = 31
-MEMORY = 0.97
-"""What one more round leaves of the weight of the record of promises."""
+SIZES = (*LENGTHS, 19, 23, 31)  # few, like `LENGTHS`, so that t(n) is known where it is used
+FIRST = 6  # trees that are drafted to see what they are worth
+LEAPS = (1, 3, 7, 15)  # most nodes while nothing wider than this was measured
 
 
 class AutoTree(AutoLength):
-    """Chooses the size of every tree for the most tokens per second; plain decoding is a choice."""
+    """Chooses the size of every tree for the most tokens per second; plain decoding is a choice.
 
-    def __init__(self, profile: Profile | None = None, *, nodes: int = NODES) -> None:
-        super().__init__(profile, longest=nodes)
-        self._layers = 0
-        self._promised = self._kept = 4.0  # accepted tokens: by the joint probabilities, and as it turned out
+    A drafter that answers in chains, as all do whose own model cannot hold a tree, is treated as `AutoLength` would.
+    """
+
+    def __init__(self, profile: Profile | None = None) -> None:
+        super().__init__(profile, longest=SIZES[-1])
+        self._layers = LayerCosts()
+        self._joints = Joints()
+        self._widths = [1]  # nodes of each draft pass of the round under way
+        self._kept: Sequence[float] = ()  # joint probabilities of the nodes of its draft
+        self._picky = False  # the drafter asks what to keep, so an attempt need not become a draft
+        self._is_chain = False
+        self._drafts = 0  # trees that were judged
 
     def limit(self, room: int) -> int:
         """Most nodes of the next tree, 0 .. room; 0 means a plain pass."""
-        self._limit, self._layers, self._looking, self._joint = 0, 0, False, 0.0
+        self._widths, self._kept = [1], ()
+        if self._is_chain:
+            return super().limit(room)
+        self._limit, self._looking, self._cut = 0, False, room < self._longest
         if room > 0 and self._passes.count(1) >= 2 and self._is_worth_trying():
-            self._limit, self._layers = min(room, self._longest), 1
+            self._limit = min(room, self._longest, self._frontier())
         return self._limit
 
-    def pays(self, depth: int, chance: float) -> bool:
-        """Is one more draft pass for `depth` worth it, if its parents are reached with probability `chance`?"""
-        slope = (self._passes.hoped[min(depth + 1, self._longest)] - 1.0) / depth
-        pays = chance * self._trust * self._acceptance.mean > self._worth * (self._draft + slope)
-        self._layers += pays
-        return pays
+    def pays(self, depth: int, confidence: float) -> bool:
+        """Asked by drafters of chains only."""
+        self._is_chain = True
+        return super().pays(depth, confidence)
+
+    def widen(self, depth: int, joints: Sequence[float]) -> int:
+        """How many of these nodes are worth being expanded by one more draft pass?"""
+        worth, row = self._worth, (self._passes.hoped[min(depth + 1, self._longest)] - 1.0) / depth
+        each = worth * (self._node + row)
+        gains = [self._joints.believed(joint) * self._acceptance.mean - each for joint in joints]
+        count = sum(gain > 0.0 for gain in gains)
+        if depth > self._limit or not count or sum(gains[:count]) <= worth * (self._draft - self._node):
+            return 0  # no path is longer than the tree has nodes
+        del self._widths[depth - 1 :]
+        self._widths.append(count)
+        return count
 
     def choose(self, joints: Sequence[float]) -> int:
-        """How many of the nodes, best first, bring the most tokens per time."""
-        curve, drafted = self._passes.hoped, max(1, self._layers) * self._draft
-        best, best_rate, gain = 0, 1.0 / (1.0 + drafted), 0.0
-        chosen = 0.0
+        """How many of the nodes, best first, are worth their rows?"""
+        self._picky = True
+        curve, worth = self._curve, self._worth
+        best, most, gain = 0, 0.0, 0.0
         for count, joint in enumerate(joints[: self._longest], start=1):
-            gain += self._trust * joint
-            rate = (1.0 + gain) / (curve[count + 1] + drafted)
-            if rate > best_rate:
-                best, best_rate, chosen = count, rate, gain
-        self._joint = chosen
+            gain += self._joints.believed(joint)
+            profit = gain - worth * (curve[count + 1] - 1.0)
+            if profit > most and (count in SIZES or count == len(joints)):
+                best, most = count, profit
+        if not best and joints and (self._looking or self._drafts < FIRST):
+            best = 1  # what nobody drafts teaches nothing
+        self._kept = joints[:best]
         return best
 
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
-        if report.drafted and self._joint:
-            self._promised = MEMORY * self._promised + self._joint / self._trust
-            self._kept = MEMORY * self._kept + report.accepted
+        if self._kept and report.drafted:
+            self._joints.learn(self._kept, report.taken)
+            self._drafts += 1
+        elif not self._is_chain:
+            self._joints.fade()
+        idle = self._idle
         super().observe(report)
+        if not report.drafted:
+            self._idle = idle + 1  # also when the drafter was asked and nothing of its tree was worth a row
 
-    def _steps(self, report: Report) -> int:
-        return self._layers
+    def _steps(self, report: Report) -> float:
+        """Draft passes of the round, with their further nodes as fractions of one."""
+        if self._is_chain:
+            return super()._steps(report)
+        return self._layers.expected(self._widths) / self._layers.passed
+
+    def _learn_draft(self, seconds: float, steps: float) -> None:
+        super()._learn_draft(seconds, steps)
+        if not self._is_chain:
+            self._layers.observe(self._widths, seconds)
+            self._step.value = self._layers.passed
 
     @property
-    def _trust(self) -> float:
-        """What the drafter's probabilities are worth, by what became of its trees."""
-        return min(1.5, max(0.1, self._kept / self._promised))
+    def _node(self) -> float:
+        """Cost of one more node in a draft pass."""
+        return self._draft * self._layers.node / self._layers.passed if self._layers.count else 0.0
 
-    @property
-    def _worth(self) -> float:
-        """Tokens that the time of a plain pass brings elsewhere."""
-        return max(1.0, self._tokens / self._spent)
+    def _frontier(self) -> int:
+        widest = self._passes.widest
+        leap = next((size for size in LEAPS if widest <= size), self._longest)
+        return leap if self._affords(leap) else max(1, widest - 1)
+
+    def _price(self, length: int) -> float:
+        if self._is_chain:
+            return super()._price(length)
+        passes = max(1, len(self._widths))
+        return self._passes.hoped[length + 1] - 1.0 + passes * self._draft + self._missed * self._lag
 
     def _is_worth_trying(self) -> bool:
         """Do trees pay on average, or is it time to look again?"""
         advantage = self._attempts.advantage(self._passes.hoped, self._draft)
-        if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
-            return True
         price = self._draft - advantage + self._missed * self._lag
-        curious = advantage + DOUBT / (1.0 + self._attempts.weight) ** 0.5 > 0.0 and self._purse > price + RESERVE
+        doubt = DOUBT / (1.0 + self._attempts.weight) ** 0.5
         self._looking = self._idle >= self._gap and self._purse > price
-        return curious or self._looking
+        hopeful = advantage + doubt > 0.0 and self._purse > price + RESERVE
+        pays = advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag
+        return pays or hopeful or self._looking or (self._picky and self._draft <= FREE)

@@ -22,6 +22,8 @@ ROOM = 32
 """Nodes of a draft that contexts are made for, unless more are asked for."""
 LEAVES = 16
 """Leaf paths of a tree that contexts are made for."""
+GROWING = Growth(nodes=ROOM, depth=15, leaves=LEAVES)
+"""A tree that grows as far as it pays: there is room for a long chain."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def read_tree(text: str) -> Shape | Growth | None:
     A file lists the places of an irregular shape in JSON, as Medusa does: [[0], [0, 0], [1]].
     """
     if text in ("none", "auto"):
-        return Growth(nodes=ROOM, leaves=LEAVES) if text == "auto" else None
+        return GROWING if text == "auto" else None
     if all(part.strip().isdecimal() for part in text.split(",")):
         return Shape.parse(text)
     try:

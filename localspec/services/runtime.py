@@ -39,7 +39,7 @@ from localspec.planner.treecontrol import AutoTree
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, load, need
 from localspec.services.notebook import Notebook
-from localspec.services.pairs import LEAVES, ROOM, Length, SettledPair, read_tree, settle
+from localspec.services.pairs import GROWING, LEAVES, ROOM, Length, SettledPair, read_tree, settle
 from localspec.services.report import Once, Report, Silent
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 from localspec.services.stream import Stream, Turns
@@ -236,7 +236,7 @@ class Runtime:
                         "chains are drafted instead."
                     )
                     asked, tree = None, "none"
-                self._tree, self._controller = _control(N, asked, grows=entry.grows_trees)
+                self._tree, self._controller = _control(N, asked, grows=entry.grows_trees, lookup=entry.is_lookup)
                 if resume:
                     self._shelf[way] = Speculation(self._drafter, self._tree, tree, self._controller)
             else:
@@ -422,16 +422,18 @@ def _with_defaults(name: str, lender: PairLender) -> Drafter:
     return entry.drafter_class(entry.parse({}), lender)
 
 
-def _control(N: Length, tree: Shape | Growth | None, *, grows: bool) -> tuple[Shape | Growth | None, Controller]:
+def _control(
+    N: Length, tree: Shape | Growth | None, *, grows: bool, lookup: bool
+) -> tuple[Shape | Growth | None, Controller]:
     """How far each draft may go: N tokens of a chain, all places of a shape, N layers of a growing tree, or auto.
 
-    `grows`: the drafter branches on its own, whatever shape is asked for.
+    `grows`: the drafter branches on its own, whatever shape is asked for. `lookup`: it evaluates nothing.
     """
     if isinstance(tree, Shape):
         return tree, FixedLength(len(tree))
     if tree is None and not grows:
-        return None, AutoLength() if N == "auto" else FixedLength(N)
-    tree = tree or Growth(nodes=ROOM, leaves=LEAVES)
+        return None, AutoLength(lookup=lookup) if N == "auto" else FixedLength(N)
+    tree = tree or GROWING
     if N == "auto":
         return tree, AutoTree()
     return replace(tree, depth=N), FixedLength(ROOM if N else 0)

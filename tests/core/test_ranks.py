@@ -18,8 +18,8 @@ from localspec.core.shapes import Place, Shape
 WIDE = Growth(nodes=20, depth=4, width=3, leaves=100)
 
 
-def always(depth: int, chance: float) -> bool:
-    return True
+def every(depth: int, joints: Sequence[float]) -> int:
+    return len(joints)
 
 
 class Told(Ranks):
@@ -126,30 +126,32 @@ def test_chances_of_siblings_are_a_law(count: int) -> None:
 def test_a_plan_takes_the_places_with_the_best_chances() -> None:
     """Compared with all places there are, sorted."""
     ranks = Told(0.6, 0.5, 0.4)
-    shape = plan(ranks, WIDE, deeper=always, choose=len)
-    every = [place for depth in range(1, 5) for place in product(range(3), repeat=depth)]
-    expected = sorted((joint(ranks, place) for place in every), reverse=True)[:20]
+    shape = plan(ranks, WIDE, widen=every, choose=len)
+    possible = [place for depth in range(1, 5) for place in product(range(3), repeat=depth)]
+    expected = sorted((joint(ranks, place) for place in possible), reverse=True)[:20]
     assert [joint(ranks, place) for place in shape.places] == pytest.approx(expected)
 
 
 def test_a_sure_drafter_gets_a_chain_and_an_unsure_one_a_bush() -> None:
-    chain = plan(Told(0.95, 0.2), Growth(nodes=6, depth=6, width=4), deeper=always, choose=len)
+    chain = plan(Told(0.95, 0.2), Growth(nodes=6, depth=6, width=4), widen=every, choose=len)
     assert chain.places == tuple((0,) * depth for depth in range(1, 7))
-    bush = plan(Told(0.25, 0.3, 0.4), Growth(nodes=3, depth=6, width=4), deeper=always, choose=len)
+    bush = plan(Told(0.25, 0.3, 0.4), Growth(nodes=3, depth=6, width=4), widen=every, choose=len)
     assert set(bush.places) == {(0,), (1,), (2,)}
 
 
-def test_deeper_is_asked_once_for_a_depth_with_its_best_parent() -> None:
-    asked: list[tuple[int, float]] = []
+def test_widen_is_asked_for_every_parent_until_it_says_no() -> None:
+    asked: dict[int, list[list[float]]] = {2: [], 3: []}
 
-    def deeper(depth: int, chance: float) -> bool:
-        asked.append((depth, chance))
-        return depth < 3
+    def widen(depth: int, joints: Sequence[float]) -> int:
+        asked[depth].append(list(joints))
+        return min(len(joints), 2) if depth == 2 else 0
 
-    shape = plan(Told(0.6, 0.5), WIDE, deeper=deeper, choose=len)
-    assert [depth for depth, _ in asked] == [2, 3]
-    assert [chance for _, chance in asked] == pytest.approx([0.6, 0.36])
+    shape = plan(Told(0.6, 0.5), WIDE, widen=widen, choose=len)
+    assert [len(joints) for joints in asked[2]] == [1, 2, 3]
+    assert asked[2][-1] == pytest.approx([0.6, 0.2, 0.1])
+    assert asked[3] == [pytest.approx([0.36])]
     assert shape.depth == 2
+    assert set(shape.widths) == {(), (0,), (1,)}
 
 
 def test_choose_sees_the_chances_and_cuts_the_rest() -> None:
@@ -159,16 +161,16 @@ def test_choose_sees_the_chances_and_cuts_the_rest() -> None:
         seen.extend(joints)
         return 4
 
-    shape = plan(Told(0.6, 0.5), WIDE, deeper=always, choose=choose)
+    shape = plan(Told(0.6, 0.5), WIDE, widen=every, choose=choose)
     assert len(shape) == 4
     assert seen[:2] == pytest.approx([0.6, 0.36])
     assert seen == sorted(seen, reverse=True)
-    assert len(plan(Ranks(), WIDE, deeper=always, choose=lambda joints: 0)) == 0
+    assert len(plan(Ranks(), WIDE, widen=every, choose=lambda joints: 0)) == 0
 
 
 def test_the_first_depth_needs_nobodys_leave() -> None:
     """Its row is there whatever is decided: only `choose` may leave it out."""
-    shape = plan(Ranks(), WIDE, deeper=lambda depth, chance: False, choose=len)
+    shape = plan(Ranks(), WIDE, widen=lambda depth, joints: 0, choose=len)
     assert shape.places == ((0,), (1,), (2,))
 
 
@@ -189,7 +191,7 @@ def test_any_plan_stands_and_fits(rates: list[float], growth: Growth, chosen: in
     shape = plan(
         Told(*rates),
         growth,
-        deeper=lambda depth, chance: depth <= deepest,
+        widen=lambda depth, joints: len(joints) if depth <= deepest else 0,
         choose=lambda joints: min(chosen, len(joints)),
     )
     assert set(Shape.of(shape.places).places) == set(shape.places)

@@ -1,0 +1,46 @@
+"""What a drafter's joint probabilities are worth: how many nodes it was as sure of were taken, of those it promised.
+
+A draft is sure in its own way: at temperature 0 its favourite is taken far more often than its law says, its fourth
+place less often. Knows nothing about trees or costs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+EDGES = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
+HONEST = 2.0  # promised tokens that weigh as much as the drafter's word, or as the word of all buckets
+MEMORY = 0.99  # what one more round leaves of the weight of the ones before
+
+
+class Joints:
+    """The record of promises, by how large they were."""
+
+    def __init__(self) -> None:
+        self._taken = [0.0] * (len(EDGES) + 1)
+        self._promised = [0.0] * (len(EDGES) + 1)
+        self._all_taken = self._all_promised = HONEST
+
+    def believed(self, joint: float) -> float:
+        """The probability of being taken of a node that the drafter gives `joint`."""
+        bucket = bisect_right(EDGES, joint)
+        overall = HONEST * self._all_taken / self._all_promised
+        return min(1.0, joint * (self._taken[bucket] + overall) / (self._promised[bucket] + HONEST))
+
+    def learn(self, drafted: Sequence[float], taken: Sequence[float]) -> None:
+        """One round: the joint probabilities of the nodes that were judged, and of those that were taken."""
+        self.fade()
+        for joint in drafted:
+            self._promised[bisect_right(EDGES, joint)] += joint
+        for joint in taken:
+            self._taken[bisect_right(EDGES, joint)] += 1.0
+        self._all_taken += len(taken)
+        self._all_promised += sum(drafted)
+
+    def fade(self) -> None:
+        """A round is over: what was seen before counts less, and what is not seen again is forgiven in the end."""
+        self._taken = [MEMORY * weight for weight in self._taken]
+        self._promised = [MEMORY * weight for weight in self._promised]
+        self._all_taken += (1.0 - MEMORY) * (HONEST - self._all_taken)
+        self._all_promised += (1.0 - MEMORY) * (HONEST - self._all_promised)
