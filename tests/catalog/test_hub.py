@@ -157,6 +157,9 @@ def test_a_busy_server_is_asked_again(served: Hub, listener: Listener, tiny: byt
 def test_ctrl_c_keeps_what_has_arrived_B71(served: Hub, tiny: bytes, clean: Path) -> None:
     served.slow = threading.Event()
     code = (
+        "import signal\n"
+        # What a shell starts in the background has Ctrl-C switched off, and so have its children.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from localspec.catalog.fetch import resolve\n"
         "from localspec.catalog.registry import Registry\n"
         "from localspec.services.report import Silent\n"

@@ -74,6 +74,19 @@ def test_an_unexplained_greedy_divergence_fails(
     assert "token 8: a near tie" in shown
 
 
+def test_without_a_prompt_a_text_is_completed_that_every_drafter_can_draft_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pair = ["--verifier", str(tiny.model("verifier")), "--drafter", "ngram", "--N", "3"]
+    assert app.main(["audit", *pair, *SMALL, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["largest_draft"] == 3
+
+
+def test_drafts_that_are_never_accepted_are_pointed_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--drafter", "ngram", "--greedy", "0", "--temperature", "1") == 0
+    assert "nothing that was drafted was accepted" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--samples", "0", "--greedy", "0"], ["--depth", "0"], ["--depth", "9"], ["--samples", "-1"]],

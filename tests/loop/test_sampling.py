@@ -55,9 +55,13 @@ def test_coupled_seeds_differ() -> None:
     assert len(texts) == 8
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "cascade"])
 def test_rejection_repeats_itself_with_the_same_generator(name: str) -> None:
-    """B45: also after another answer in between; another seed gives another text."""
+    """B45: also after another answer in between; another seed gives another text.
+
+    Under this rule the text of a seed depends on the drafts, and which member a cascade asks depends on the clock; the
+    rule that a seed stands for is `coupled`, whose text no drafter changes (above).
+    """
 
     def text(made: Setting, seed: int) -> tuple[int, ...]:
         rule = Rejection(np.random.default_rng(seed))
