@@ -27,14 +27,18 @@ localspec audit --temperature 1 --top-k 0 --top-p 1 --min-p 0 --samples 10000
 localspec audit --verifier big.gguf --draft small.gguf --N 5 --depth 3 --json
 """
 
-PROMPT = "Tell me a surprising fact."
+PROMPT = "The cat sat on the mat. The dog sat on the rug. The cat sat on the"
+"""Completed raw when nothing is typed: prompt lookup has something to draft there, and many words may follow."""
 PANEL = "Audit"
 
 
 @with_shared
 def audit(
     shared: Shared,
-    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="What is answered again and again.")] = PROMPT,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="[PROMPT]", help="What is answered again and again.", show_default=False),
+    ] = None,
     samples: Annotated[
         int, typer.Option("--samples", min=0, help="Plain and speculative draws each; 0: none.", rich_help_panel=PANEL)
     ] = 4000,
@@ -53,7 +57,7 @@ def audit(
     from localspec.services.single import Question
 
     asked = service.Request(
-        Question(prompt, shared.system, raw),
+        Question(prompt or PROMPT, shared.system, raw or (prompt is None and shared.system is None)),
         shared.answer(),
         samples=samples,
         depth=depth,

@@ -11,13 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.planner.controller import DOUBT, FREE, HORIZON, LENGTHS, RESERVE, AutoLength, Report
+from localspec.planner.controller import (
+    BEHIND,
+    DOUBT,
+    FIRST_GAP,
+    FREE,
+    HORIZON,
+    LENGTHS,
+    PACE,
+    RESERVE,
+    AutoLength,
+    Report,
+)
 from localspec.planner.joints import Joints
 from localspec.planner.layers import LayerCosts
 from localspec.planner.profile import Profile
 
 SIZES = (*LENGTHS, 19, 23, 31)  # few, like `LENGTHS`, so that t(n) is known where it is used
-FIRST = 6  # trees that are drafted to see what they are worth
+FIRST = 4  # trees that are drafted to see what they are worth
 LEAPS = (1, 3, 7, 15)  # most nodes while nothing wider than this was measured
 
 
@@ -27,8 +38,8 @@ class AutoTree(AutoLength):
     A drafter that answers in chains, as all do whose own model cannot hold a tree, is treated as `AutoLength` would.
     """
 
-    def __init__(self, profile: Profile | None = None) -> None:
-        super().__init__(profile, longest=SIZES[-1])
+    def __init__(self, profile: Profile | None = None, *, lookup: bool = False) -> None:
+        super().__init__(profile, longest=SIZES[-1], lookup=lookup)
         self._layers = LayerCosts()
         self._joints = Joints()
         self._widths = [1]  # nodes of each draft pass of the round under way
@@ -36,6 +47,7 @@ class AutoTree(AutoLength):
         self._picky = False  # the drafter asks what to keep, so an attempt need not become a draft
         self._is_chain = False
         self._drafts = 0  # trees that were judged
+        self._size = 0.0  # their mean number of nodes
 
     def limit(self, room: int) -> int:
         """Most nodes of the next tree, 0 .. room; 0 means a plain pass."""
@@ -74,7 +86,7 @@ class AutoTree(AutoLength):
             profit = gain - worth * (curve[count + 1] - 1.0)
             if profit > most and (count in SIZES or count == len(joints)):
                 best, most = count, profit
-        if not best and joints and (self._looking or self._drafts < FIRST):
+        if not best and joints and (self._looking or self._drafts < FIRST) and self._affords(1):
             best = 1  # what nobody drafts teaches nothing
         self._kept = joints[:best]
         return best
@@ -84,12 +96,26 @@ class AutoTree(AutoLength):
         if self._kept and report.drafted:
             self._joints.learn(self._kept, report.taken)
             self._drafts += 1
+            self._size += max(PACE, 1.0 / self._drafts) * (report.drafted - self._size)
         elif not self._is_chain:
             self._joints.fade()
         idle = self._idle
         super().observe(report)
         if not report.drafted:
             self._idle = idle + 1  # also when the drafter was asked and nothing of its tree was worth a row
+
+    def explain(self) -> str:
+        """One line: what is chosen now and why."""
+        if self._is_chain or not self._rounds:
+            return super().explain()
+        row, drafting = self._passes.expected[2] - 1.0, f"a draft pass {self._draft:.2f}"
+        if self._idle >= FIRST_GAP or not self._drafts:
+            return f"no tree: a row costs {row:.2f} plain passes, {drafting}"
+        size = round(self._size)
+        return (
+            f"trees of about {size} nodes: {size + 1} rows cost {self._passes.expected[size + 1]:.2f} plain passes, "
+            f"{drafting}: {self._tokens / self._spent:.2f}x plain"
+        )
 
     def _steps(self, report: Report) -> float:
         """Draft passes of the round, with their further nodes as fractions of one."""
@@ -99,7 +125,7 @@ class AutoTree(AutoLength):
 
     def _learn_draft(self, seconds: float, steps: float) -> None:
         super()._learn_draft(seconds, steps)
-        if not self._is_chain:
+        if not self._is_chain and self._missed < BEHIND:
             self._layers.observe(self._widths, seconds)
             self._step.value = self._layers.passed
 

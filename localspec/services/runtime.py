@@ -435,7 +435,7 @@ def _control(
         return None, AutoLength(lookup=lookup) if N == "auto" else FixedLength(N)
     tree = tree or GROWING
     if N == "auto":
-        return tree, AutoTree()
+        return tree, AutoTree(lookup=lookup)
     return replace(tree, depth=N), FixedLength(ROOM if N else 0)
 
 
