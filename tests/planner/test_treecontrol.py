@@ -179,7 +179,7 @@ def test_a_growing_context_misleads_nobody() -> None:
 
 
 def test_a_drafter_of_chains_is_treated_as_such() -> None:
-    """The draft's own memory may take no trees, lookup may have one continuation: the length is chosen token by token."""
+    """The draft's own memory may take no trees, lookup may have one continuation: then chains, token by token."""
     here, text = machine("F32", 0.05), steady(0.9, tokens=1500)
     run = play(AutoTree(), here, text, tokens=1500, way="chain")
     assert run.speed >= 0.97 * best_chain(here, text, tokens=1500)[0]
