@@ -276,10 +276,9 @@ def plain_speed(machine: Machine) -> float:
 
 FIXED = [
     (depth, nodes, frontier)
-    for depth in (1, 2, 3, 5, 8)
-    for nodes in (1, 3, 5, 7, 11, 19)
+    for depth, nodes in ((1, 1), (1, 3), (2, 3), (3, 5), (5, 5), (5, 11), (8, 11), (8, 19))
     for frontier in (1, 3)
-    if nodes >= depth and (frontier == 1 or nodes > depth > 1)
+    if frontier == 1 or nodes > depth > 1
 ]
 
 
