@@ -7,10 +7,11 @@ hostile file costs neither memory nor time. Knows the container, not what a mode
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.catalog.quantisation import TENSOR_TYPES, tensor_bytes
@@ -46,6 +47,27 @@ _SCALARS = {
 
 
 @dataclass(frozen=True)
+class Raw:
+    """A value as it stands in a file, its type in front: for copying it into another file."""
+
+    bytes: bytes
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies. shape as ggml counts, fastest first; kind as in `TENSOR_TYPES`; size None: unknown kind."""
+
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+    size: int | None
+
+    @property
+    def type_name(self) -> str:
+        return TENSOR_TYPES[self.kind][0] if self.kind in TENSOR_TYPES else f"type {self.kind}"
+
+
+@dataclass(frozen=True)
 class Header:
     """What the head of one GGUF file says.
 
@@ -53,7 +75,9 @@ class Header:
     lengths       key -> length, of every array
     texts         key -> bytes of each text, for the arrays that were asked for
     numbers       key -> numbers, likewise
+    spans         key -> where its value stands in the file, type included
     tensors       how many
+    table         name -> where it lies
     weight_bytes  type name -> bytes in tensors of that type
     needed        bytes that the tensors need the file to have
     size          bytes it has
@@ -64,7 +88,9 @@ class Header:
     lengths: dict[str, int] = field(default_factory=dict)
     texts: dict[str, list[bytes]] = field(default_factory=dict)
     numbers: dict[str, list[int | float]] = field(default_factory=dict)
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     tensors: int = 0
+    table: dict[str, TensorInfo] = field(default_factory=dict)
     weight_bytes: dict[str, int] = field(default_factory=dict)
     needed: int = 0
     size: int = 0
@@ -99,6 +125,18 @@ def read_header(path: Path, *, arrays: Collection[str] = ()) -> Header:
         ) from error
 
 
+def raw_values(path: Path, prefix: str) -> dict[str, Raw]:
+    """The values of all keys that begin with `prefix`, byte for byte."""
+    spans = read_header(path).spans
+    with path.open("rb") as file:
+        found = {}
+        for key, (start, end) in spans.items():
+            if key.startswith(prefix):
+                file.seek(start)
+                found[key] = Raw(file.read(end - start))
+    return found
+
+
 class _Reader:
     """A place in the bytes of one file that only moves forward, never past the end."""
 
@@ -117,7 +155,7 @@ class _Reader:
         header = Header(version, size=self._size)
         for _ in range(keys):
             self._read_entry(header)
-        needed, weight_bytes = self._read_tensors(tensors, self._alignment(header))
+        needed, weight_bytes, table = self._read_tensors(tensors, self._alignment(header))
         if needed > self._size:
             raise ModelFileError(
                 f"{self._path} is cut short: its tensors need {needed:,} bytes, the file has {self._size:,}.",
@@ -129,7 +167,9 @@ class _Reader:
             lengths=header.lengths,
             texts=header.texts,
             numbers=header.numbers,
+            spans=header.spans,
             tensors=tensors,
+            table=table,
             weight_bytes=weight_bytes,
             needed=needed,
             size=self._size,
@@ -166,6 +206,7 @@ class _Reader:
 
     def _read_entry(self, header: Header) -> None:
         key = self._text("metadata").decode("utf-8", "replace")
+        start = self._at
         kind = self._u32("metadata")
         if kind in _SCALARS:
             header.values[key] = self._scalar(kind)
@@ -175,6 +216,7 @@ class _Reader:
             self._read_array(header, key)
         else:
             raise self._damaged(f"the key {key[:80]!r} has the unknown type {kind}")
+        header.spans[key] = (start, self._at)
 
     def _read_array(self, header: Header, key: str) -> None:
         kind = self._u32("metadata")
@@ -220,27 +262,26 @@ class _Reader:
 
     # --- tensors ---
 
-    def _read_tensors(self, tensors: int, alignment: int) -> tuple[int, dict[str, int]]:
-        """Bytes the file must have, and bytes by type."""
-        furthest, by_type = 0, dict[str, int]()
+    def _read_tensors(self, tensors: int, alignment: int) -> tuple[int, dict[str, int], dict[str, TensorInfo]]:
+        """Bytes the file must have, bytes by type, and where each tensor lies."""
+        furthest, by_type, found = 0, dict[str, int](), dict[str, TensorInfo]()
         for _ in range(tensors):
             name = self._text("list of tensors").decode("utf-8", "replace")
             dimensions = self._u32("list of tensors")
             if dimensions > 4:
                 raise self._damaged(f"the tensor {name[:80]!r} has {dimensions} dimensions")
-            weights = 1
-            for _ in range(dimensions):
-                weights *= self._u64("list of tensors")
+            shape = tuple(self._u64("list of tensors") for _ in range(dimensions))
             kind, offset = self._u32("list of tensors"), self._u64("list of tensors")
-            size = tensor_bytes(kind, weights)
+            size = tensor_bytes(kind, math.prod(shape))
             if max(offset, size or 0) > MOST_BYTES:
                 raise self._damaged(f"the tensor {name[:80]!r} claims {size or 0:,} bytes at {offset:,}")
             furthest = max(furthest, offset + (size or 0))
+            found[name] = TensorInfo(shape, kind, offset, size)
             if size is not None:
-                label = TENSOR_TYPES[kind][0]
-                by_type[label] = by_type.get(label, 0) + size
+                by_type[found[name].type_name] = by_type.get(found[name].type_name, 0) + size
         start = -(-self._at // alignment) * alignment
-        return (start + furthest if tensors else self._at), by_type
+        table = {name: replace(info, offset=start + info.offset) for name, info in found.items()}
+        return (start + furthest if tensors else self._at), by_type, table
 
     # --- pieces ---
 
