@@ -234,6 +234,24 @@ def tiny_llama(
     return write(path, "llama", keys, weights.tensors, vocabulary, split=split)
 
 
+def tiny_qwen3(path: Path, *, seed: int = 0, noise: float = 0.0, context: int = 512, layers: int = 2) -> Path:
+    """Attention only, with norms of the heads."""
+    vocabulary, weights = byte_vocabulary(), Weights(seed, noise)
+    _ends(weights, len(vocabulary))
+    for block in (f"blk.{i}" for i in range(layers)):
+        _attention(weights, block)
+        _head_norms(weights, block)
+        _feed_forward(weights, block)
+    size = WIDTH // HEADS
+    keys = _attention_keys() | {
+        "block_count": layers,
+        "context_length": context,
+        "attention.key_length": size,
+        "attention.value_length": size,
+    }
+    return write(path, "qwen3", keys, weights.tensors, vocabulary)
+
+
 def tiny_swa(path: Path, *, seed: int = 0, noise: float = 0.0, context: int = 1024, window: int = 32) -> Path:
     """Gemma 3 with one layer that sees `window` tokens back and one that sees all."""
     vocabulary, weights = byte_vocabulary(), Weights(seed, noise)

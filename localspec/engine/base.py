@@ -6,6 +6,7 @@ Sequence ids, removal ranges, batches and every llama.cpp name stay behind these
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,22 @@ Row = npt.NDArray[np.float32]
 Progress = Callable[[int, int], None]
 """(tokens done, tokens in all)."""
 Cancelled = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """Which hidden rows of a model to keep: side by side in one row, in this order.
+
+    layers  inputs of these layers, 0 .. the number of layers, which stands for what leaves the last one (before the
+            last norm); where an architecture does not give them the evaluation is watched, which is slower
+    final   what the output layer reads (after the last norm); every model gives it, but it costs the output layer for
+            every token that is captured
+    window  rows of that many last positions are enough; None: of the whole text
+    """
+
+    layers: tuple[int, ...] = ()
+    final: bool = False
+    window: int | None = None
 
 
 class Vocab(Protocol):

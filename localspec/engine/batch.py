@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,13 @@ class TokenBatch:
         self._scattered = 0
         self._steps = np.arange(capacity, dtype=np.int32)
 
-    def fill(self, tokens: npt.NDArray[np.int32], start: int, *, last_row: bool) -> Any:
-        """`tokens` one after the other from position `start` in sequence 0; logits for the last one, or for none."""
+    def fill(self, tokens: npt.NDArray[np.int32], start: int, *, rows: Literal["all", "last", "none"]) -> Any:
+        """`tokens` one after the other from position `start` in sequence 0; logits for the last one, all or none."""
         count = len(tokens)
         self._token[:count] = tokens
         self._place(count, start)
-        self._wanted[:count] = 0
-        self._wanted[count - 1] = last_row
+        self._wanted[:count] = rows == "all"
+        self._wanted[count - 1] = rows != "none"
         return self._batch
 
     def fill_chain(self, pending: int, tokens: npt.NDArray[np.int32], start: int) -> Any:

@@ -18,8 +18,11 @@ import numpy.typing as npt
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine import native
-from localspec.engine.base import Cancelled, Progress, Row
+from localspec.engine.asking import gives_layer_inputs
+from localspec.engine.base import Cancelled, FeatureSpec, Progress, Row
 from localspec.engine.batch import TokenBatch
+from localspec.engine.features import Capture, Reduce
+from localspec.engine.hidden import HiddenRows, Tap, check, check_last_layer
 from localspec.engine.memory import Memory, Snapshots, StateCopy, Truncation
 from localspec.engine.model import LlamaModel
 from localspec.engine.native import lib
@@ -61,16 +64,18 @@ class ContextSettings:
 class LlamaPass:
     """Rows of the last evaluation; reading one after the next evaluation is a bug and is caught."""
 
-    def __init__(self, context: LlamaContext, ticket: int, rows: int) -> None:
+    def __init__(self, context: LlamaContext, ticket: int, rows: int, *, first: int = 0) -> None:
+        """`first`: kept rows before these, which nobody asked for."""
         self._context = context
         self._ticket = ticket
+        self._first = first
         self.rows = rows
 
     def logits(self, row: int) -> Row:
         """(V,) float32 view of llama.cpp's own buffer."""
         if not 0 <= row < self.rows:
             raise IndexError(f"row {row} of {self.rows}")
-        return self._context.logits_row(self._ticket, row)
+        return self._context.logits_row(self._ticket, self._first + row)
 
 
 class LlamaContext:
@@ -99,6 +104,9 @@ class LlamaContext:
         self._ticket = 0
         self._rows_at: int | None = None
         self._rows: npt.NDArray[np.float32] | None = None
+        self._captures: list[Capture] = []
+        self._tap: Tap | None = None
+        self._dependants = 0
         self._create()
 
     def _create(self) -> None:
@@ -117,6 +125,8 @@ class LlamaContext:
         params.kv_unified = True
         params.swa_full = False
         params.no_perf = True
+        if self._tap:
+            params.cb_eval = self._tap.callback
         with native.heard():
             self._handle = lib.llama_init_from_model(model.handle, params)
         if not self._handle:
@@ -125,7 +135,11 @@ class LlamaContext:
                 f"{native.complaint() or 'no reason was given'}",
                 hint="Try a smaller --ctx-size, fewer --gpu-layers or another --kv-type.",
             )
+        self._outputs = rows
         self._batch = TokenBatch(params.n_batch, 1 + settings.leaves)
+        self._hidden = HiddenRows(
+            self._handle, width=model.width, layers=model.layers, batch=params.n_batch, tap=self._tap
+        )
         self._memory_handle = lib.llama_get_memory(self._handle)
         self.capacity = min(settings.capacity, int(lib.llama_n_ctx_seq(self._handle)))
         self.draft_room = settings.draft_room
@@ -179,6 +193,8 @@ class LlamaContext:
         keep = common_prefix(self.tokens, wanted)
         if logits and keep and keep == len(wanted):
             keep -= 1  # the last token has to be evaluated again for its row
+        for capture in self._listening():
+            keep = min(keep, capture.missing_from(keep, len(wanted)))
         if keep < self._length or self._open:
             self._retreat(keep)
         return self._extend(wanted, logits=logits, progress=progress, cancelled=cancelled)
@@ -196,15 +212,19 @@ class LlamaContext:
             while self._length < len(wanted):
                 if cancelled and cancelled():
                     return None
-                piece = wanted[self._length : self._length + self._batch.capacity]
+                piece = wanted[self._length : self._piece_end(len(wanted))]
                 last = self._length + len(piece) == len(wanted)
-                code = self._decode(self._batch.fill(piece, self._length, last_row=logits and last))
+                rows: Literal["all", "last", "none"] = "last" if logits and last else "none"
+                code = self._decode(
+                    self._batch.fill(piece, self._length, rows="all" if self._hidden.last_rows else rows)
+                )
                 if code == _ABORTED or code < _REFUSED:
                     # Part of the piece may be in the cache. Nothing is evaluated again here: someone may be waiting.
-                    self._length = self._forget(self._length, self._length + len(piece))
+                    self._shrink(self._forget(self._length, self._length + len(piece)))
                 if code == _ABORTED and cancelled and cancelled():
                     return None
                 self._check(code)
+                self._keep_rows(self._length, slice(0, len(piece)))
                 self._append(piece)
                 if progress:
                     progress(self._length - first, total)
@@ -214,7 +234,7 @@ class LlamaContext:
         if not logits:
             return None
         self.memory.before(self._length)  # a draft may follow, token by token
-        return LlamaPass(self, self._ticket, 1)
+        return LlamaPass(self, self._ticket, 1, first=len(piece) - 1 if self._hidden.last_rows else 0)
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
@@ -232,6 +252,7 @@ class LlamaContext:
             self.memory.before(self._length)
         self._open, self._grown, self._draft = True, False, draft
         self._pending = pending
+        self._hidden.listen_to_final(any(capture.spec.final for capture in self._listening()))
         if draft.is_chain:
             batch = self._batch.fill_chain(pending, draft.tokens, self._length)
         else:
@@ -304,6 +325,7 @@ class LlamaContext:
         assert self._open, "commit without an evaluate"
         start, evaluated = self._length, self._evaluated
         if not self._grown:
+            self._keep_rows(start, [0, *(node + 1 for node in path)])
             self._tokens[self._length] = self._pending
             self._length += 1
         if path:
@@ -347,12 +369,12 @@ class LlamaContext:
         reached = self._length + (self._evaluated if self._open else 0)
         self._return_sequences()
         self._open = False
-        self._length = self._forget(length, reached) if length < reached else length
+        self._shrink(self._forget(length, reached) if length < reached else length)
 
     def _fall_back_to(self, length: int, *, reached: int) -> None:
         """The text is `tokens[:length]` and the cache holds `reached`: forget, and evaluate again what went too far."""
         text = self._tokens[:length].copy()
-        self._length = self._forget(length, reached)
+        self._shrink(self._forget(length, reached))
         if self._length < length:
             self._extend(text, logits=False)
 
@@ -399,7 +421,7 @@ class LlamaContext:
         self._extend(ids[:1], logits=False)
         self.evaluate(int(ids[1]), Draft.chain(ids[3:4]))
         self._open = False
-        self._length = self._forget(2, reached=3)
+        self._shrink(self._forget(2, reached=3))
         if self._length == 0:
             return False
         result = self._extend(ids[:3], logits=True)
@@ -411,7 +433,98 @@ class LlamaContext:
     def _start_fresh(self) -> None:
         lib.llama_memory_clear(self._memory_handle, True)
         self.memory.forget()
-        self._length, self._last_pass = 0, 0
+        self._shrink(0)
+        self._last_pass = 0
+
+    def _shrink(self, length: int) -> None:
+        """The cache holds `length` tokens, at most as many as before."""
+        self._length = length
+        for capture in self._captures:
+            capture.truncate(length)
+
+    # -- hidden rows --------------------------------------------------------------------------------------------------
+
+    def capture(self, spec: FeatureSpec, *, reduce: Reduce | None = None, width: int | None = None) -> Capture:
+        """Keep the hidden rows of the text from now on; what is in the cache gets them at the next prefill.
+
+        Only what the captures that are on ask for is computed and copied. An architecture that does not give the
+        inputs of its layers needs a context that watches its evaluation: it is made anew, empty.
+        Raises `LoadError` when the model does not give what is asked for.
+        """
+        self._check_open()
+        check(spec, layers=self.model.layers, name=self.model.path.name)
+        inner = sorted(layer for layer in spec.layers if layer < self.model.layers)
+        if inner and not gives_layer_inputs(self.model, inner):
+            self._watch(inner)
+        if self.model.layers in spec.layers:
+            check_last_layer(self.model, watched=self._tap is not None)
+        capture = Capture(
+            spec,
+            raw_width=self.model.width * (len(spec.layers) + spec.final),
+            capacity=self.capacity,
+            batch=self._batch.capacity,
+            reduce=reduce,
+            width=width,
+        )
+        self._captures.append(capture)
+        self.listen()
+        return capture
+
+    def release(self, capture: Capture) -> None:
+        """Forget the rows of `capture`, and stop computing what only it asked for. Once is enough."""
+        capture.on = False
+        if capture in self._captures:
+            self._captures.remove(capture)
+        if self._handle:
+            self.listen()
+
+    def listen(self) -> None:
+        """Switch on what the captures that are `on` ask for; to be called after one was switched on or off."""
+        self._hidden.listen({layer for capture in self._listening() for layer in capture.spec.layers})
+        self._hidden.listen_to_final(any(capture.spec.final for capture in self._listening()))
+
+    def _listening(self) -> list[Capture]:
+        return [capture for capture in self._captures if capture.on]
+
+    def _piece_end(self, total: int) -> int:
+        """How far the next piece of a text of `total` tokens goes; switches the final rows on where they are wanted.
+
+        They need an output row for each token, so they come in pieces of as many as there are.
+        """
+        finals = [capture.wanted_from(total) for capture in self._listening() if capture.spec.final]
+        first = min(finals, default=total)
+        self._hidden.listen_to_final(self._length >= first and bool(finals))
+        if self._length < first:
+            return min(first, self._length + self._batch.capacity)
+        return min(total, self._length + (self._outputs if finals else self._batch.capacity))
+
+    def _keep_rows(self, position: int, rows: slice | list[int]) -> None:
+        """Hand rows of the last evaluation, those of the positions from `position` on, to the captures."""
+        for capture in self._listening():
+            if not capture.spec.final or self._hidden.last_rows:
+                capture.add(position, self._hidden.read(capture.spec, rows))
+
+    def _watch(self, layers: list[int]) -> None:
+        """Make the native context anew, with a callback that sees the inputs of `layers` pass."""
+        if layers[0] == 0 or self._dependants or (self._tap and not set(layers) <= set(self._tap.rows)):
+            raise LoadError(
+                f"llama.cpp does not give the hidden states of {self.model.architecture}, and watching it compute "
+                f"layers {layers} is not possible here",
+                hint="Choose a drafter that needs none, like ngram or model.",
+            )
+        if self._tap:
+            return
+        tap = Tap(layers, width=self.model.width, batch=self._batch.capacity)
+        tap.on = True
+        self._create_anew(tap)
+        unseen = sorted(set(layers) - tap.seen)
+        if unseen:
+            self._create_anew(None)
+            raise LoadError(
+                f"llama.cpp does not give the hidden states of {self.model.architecture}, and no tensor of its graph "
+                f"is known as the input of layer {unseen[0]}",
+                hint="Choose a drafter that needs none, like ngram or model.",
+            )
 
     # -- llama.cpp ----------------------------------------------------------------------------------------------------
 
@@ -458,7 +571,15 @@ class LlamaContext:
         if not self._handle:
             raise DecodeError("this context has been closed", hint="Load the model again.")
 
+    def _create_anew(self, tap: Tap | None) -> None:
+        self._free()
+        self._tap, self._rows_at = tap, None
+        self._create()
+
     def close(self) -> None:
+        self._free()
+
+    def _free(self) -> None:
         if self._handle:
             lib.llama_free(self._handle)
             self._batch.free()

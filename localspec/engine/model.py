@@ -93,6 +93,11 @@ class LlamaModel:
         return int(lib.llama_model_n_layer(self.handle))
 
     @functools.cached_property
+    def width(self) -> int:
+        """Numbers in a hidden row."""
+        return int(lib.llama_model_n_embd(self.handle))
+
+    @functools.cached_property
     def bytes(self) -> int:
         """Size of all tensors."""
         return int(lib.llama_model_size(self.handle))

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import logging
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp
@@ -43,6 +45,55 @@ logits_address = lib._lib["llama_get_logits"]
 logits_address.argtypes = [lib.llama_context_p_ctypes]
 logits_address.restype = ctypes.c_void_p
 """Address of the first kept row of the last evaluation, rows in the order of the batch; waits for the device."""
+
+
+def experimental(name: str, unix: str, windows: str, arguments: list[Any], result: Any) -> Any:
+    """A function of llama.cpp that is exported but not declared for C, so that its symbol differs by compiler.
+
+    `unix` and `windows` are the mangled tails behind the name, as in `llama_cpp.llama_cpp_ext`. None when this build
+    does not have it.
+    """
+    for symbol in (name, f"_Z{len(name)}{name}{unix}", f"?{name}@@{windows}"):
+        try:
+            function = lib._lib[symbol]
+        except AttributeError:
+            continue
+        function.argtypes, function.restype = arguments, result
+        return function
+    return None
+
+
+_context, _u32, _bool = lib.llama_context_p_ctypes, ctypes.c_uint32, ctypes.c_bool
+set_layer_input = experimental(
+    "llama_set_embeddings_layer_inp", "P13llama_contextjb", "YAXPEAUllama_context@@I_N@Z", [_context, _u32, _bool], None
+)
+layer_input_address = experimental(
+    "llama_get_embeddings_layer_inp", "P13llama_contextj", "YAPEAMPEAUllama_context@@I@Z", [_context, _u32], ctypes.c_void_p
+)
+set_nextn = experimental(
+    "llama_set_embeddings_nextn", "P13llama_contextbb", "YAXPEAUllama_context@@_N1@Z", [_context, _bool, _bool], None
+)
+nextn_address = experimental(
+    "llama_get_embeddings_nextn", "P13llama_context", "YAPEAMPEAUllama_context@@@Z", [_context], ctypes.c_void_p
+)
+reserve_graph = experimental(
+    "llama_graph_reserve",
+    "P13llama_contextjjj",
+    "YAPEAUggml_cgraph@@PEAUllama_context@@III@Z",
+    [_context, _u32, _u32, _u32],
+    ctypes.c_void_p,
+)
+embeddings_address = lib._lib["llama_get_embeddings"]
+embeddings_address.argtypes = [_context]
+embeddings_address.restype = ctypes.c_void_p
+
+
+@functools.cache
+def ggml_base() -> Any:
+    """The library with ggml's tensor functions."""
+    from llama_cpp._ctypes_extensions import load_shared_library
+
+    return load_shared_library("ggml-base", Path(llama_cpp.__file__).parent / "lib")
 
 
 def show_log() -> None:

@@ -1,0 +1,131 @@
+"""Hidden rows of a text, kept as the verifier evaluates it: what draft heads read and are trained on.
+
+A `Capture` holds the rows of the committed positions. It follows the cache: rows of an accepted path are added, rows
+of what is forgotten go, and where rows are missing because nobody listened for a while, the context evaluates those
+tokens again at its next prefill. Pure numpy; knows nothing about llama.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.engine.base import FeatureSpec
+
+Rows = npt.NDArray[np.float32]
+Reduce = Callable[[Rows], Rows]
+"""(n, raw width) rows -> (n, kept width): what is kept of them. The rows are valid during the call only."""
+
+
+class Capture:
+    """Rows `since` .. `end` - 1 of one text. `on`: it listens; what is evaluated meanwhile is missing otherwise."""
+
+    def __init__(
+        self,
+        spec: FeatureSpec,
+        *,
+        raw_width: int,
+        capacity: int,
+        batch: int,
+        reduce: Reduce | None = None,
+        width: int | None = None,
+    ) -> None:
+        """Room for the rows of `capacity` positions, which come in pieces of at most `batch`.
+
+        With `reduce` only what it returns, `width` wide, is kept; it is called when rows are asked for or when more
+        than a batch has gathered.
+        """
+        self.spec = spec
+        self.raw_width = raw_width
+        self.width = width or raw_width
+        self.on = True
+        self.end = 0
+        self._reduce = reduce
+        self._start = 0
+        self._raw = np.empty((batch if reduce else 0, raw_width), dtype=np.float32)
+        self._waiting = 0  # rows in `_raw`: the last ones before `end`
+        # Memory is only touched as the text grows; a window needs room to move in.
+        room = capacity if spec.window is None else min(capacity, 2 * spec.window + batch)
+        self._rows = np.empty((room, self.width), dtype=np.float32)
+
+    @property
+    def bytes(self) -> int:
+        """Most memory that the rows will take."""
+        return int(self._rows.nbytes + self._raw.nbytes)
+
+    @property
+    def since(self) -> int:
+        """First position from which all rows up to `end` are there."""
+        return self._start
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """(stop - start, width) view of the rows of these positions, valid until the next evaluation."""
+        assert self._start <= start <= stop <= self.end, f"rows {start} .. {stop} of {self._start} .. {self.end}"
+        self._settle()
+        return self._rows[start - self._start : stop - self._start]
+
+    def wanted_from(self, length: int) -> int:
+        """First position whose row belongs to a text of `length` tokens."""
+        return 0 if self.spec.window is None else max(0, length - self.spec.window)
+
+    def missing_from(self, held: int, total: int) -> int:
+        """Of a text of `total` tokens whose first `held` are in the cache: the first of these that has to be evaluated
+        again for its row; `held` when none has.
+        """
+        wanted = self.wanted_from(total)
+        if wanted >= held:
+            return held
+        return wanted if wanted < self._start else min(held, max(self.end, wanted))
+
+    def add(self, position: int, rows: Rows) -> None:
+        """Rows of the positions from `position` on; they follow what is there, or else a gap stays until it is filled.
+
+        With a window a gap is jumped, because what is before it will be out of sight.
+        """
+        if position < self.end:
+            self.truncate(position)
+        if position > self.end or not self.end:
+            if position and self.spec.window is None:
+                return
+            self._start = self.end = position
+            self._waiting = 0
+        if self._reduce is None:
+            self._put(rows)
+        else:
+            if self._waiting + len(rows) > len(self._raw):
+                self._settle()
+            self._raw[self._waiting : self._waiting + len(rows)] = rows
+            self._waiting += len(rows)
+        self.end += len(rows)
+
+    def truncate(self, length: int) -> None:
+        """The text has been cut to `length` tokens."""
+        if length >= self.end:
+            return
+        if length < self.end - self._waiting:
+            self._waiting = 0
+        else:
+            self._waiting -= self.end - length
+        self.end = length
+        if length <= self._start:
+            self._start = self.end = length if self.spec.window is not None else 0
+
+    def _settle(self) -> None:
+        """Reduce the rows that wait for it."""
+        if self._reduce is not None and self._waiting:
+            count, self._waiting = self._waiting, 0
+            self.end -= count
+            self._put(self._reduce(self._raw[:count]))
+            self.end += count
+
+    def _put(self, rows: Rows) -> None:
+        """Store rows behind position `end`, making room at the front of a window."""
+        at = self.end - self._start
+        if at + len(rows) > len(self._rows):
+            assert self.spec.window is not None, "more rows than the context holds"
+            keep = min(at, self.spec.window)
+            self._rows[:keep] = self._rows[at - keep : at]
+            self._start, at = self.end - keep, keep
+        self._rows[at : at + len(rows)] = rows

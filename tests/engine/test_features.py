@@ -1,0 +1,275 @@
+"""Hidden rows follow the text: whatever way a token got into the cache, its row is that of a fresh evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.core.draft import EMPTY, Draft, Ids
+from localspec.engine import asking
+from localspec.engine.base import FeatureSpec
+from localspec.engine.context import ContextSettings, LlamaContext
+from localspec.engine.features import Capture
+from localspec.engine.model import LlamaModel
+from localspec.errors import LoadError
+from tests import zoo
+
+SMALL = ContextSettings(capacity=256, draft_room=6, leaves=4, flash_attn="off")
+TEXT = np.random.default_rng(0).integers(5, 261, 120).astype(np.int32)
+LAYERS = {"llama": (0, 1, 3), "qwen3": (3, 1), "lfm2": (0, 1), "swa": (1,), "mamba": (1,)}
+WATCHED = {"swa", "mamba"}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LlamaModel]]:
+    folder = tmp_path_factory.mktemp("features")
+    files = {
+        "llama": zoo.tiny_llama(folder / "llama.gguf", layers=4),
+        "qwen3": zoo.tiny_qwen3(folder / "qwen3.gguf", layers=4),
+        "lfm2": zoo.tiny_lfm2(folder / "lfm2.gguf"),
+        "swa": zoo.tiny_swa(folder / "swa.gguf"),
+        "mamba": zoo.tiny_mamba(folder / "mamba.gguf"),
+    }
+    found = {name: LlamaModel(path, gpu_layers=0) for name, path in files.items()}
+    yield found
+    for model in found.values():
+        model.close()
+
+
+@pytest.fixture(params=LAYERS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def fresh(model: LlamaModel, spec: FeatureSpec, text: Ids) -> npt.NDArray[np.float32]:
+    """The rows of `text`, evaluated at once in an empty context."""
+    with LlamaContext(model, SMALL) as context:
+        capture = context.capture(spec)
+        context.prefill(text, logits=False)
+        return capture.rows(0, len(text)).copy()
+
+
+def assert_alike(rows: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> None:
+    assert rows.shape == expected.shape
+    assert np.abs(expected).max() > 1.0
+    assert np.abs(rows - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("final", [False, True], ids=["layers", "and-final"])
+def test_rows_of_pieces_rounds_and_trees_are_those_of_a_fresh_context(
+    loaded: dict[str, LlamaModel], name: str, final: bool
+) -> None:
+    spec = FeatureSpec(LAYERS[name], final)
+    with LlamaContext(loaded[name], replace(SMALL, batch=16)) as context:
+        capture = context.capture(spec)
+        context.prefill(TEXT[:40], logits=False)
+        context.evaluate(int(TEXT[40]), Draft.chain(TEXT[41:45]))
+        context.commit([0, 1])  # two of four are refused
+        tree = Draft(np.array([7, TEXT[44], 8, TEXT[45]], dtype=np.int32), np.array([-1, -1, 0, 1], dtype=np.int32))
+        context.evaluate(int(TEXT[43]), tree if context.has_trees else Draft.chain(TEXT[44:46]))
+        context.commit([1, 3] if context.has_trees else [0, 1])
+        context.evaluate(int(TEXT[46]), EMPTY)
+        context.commit([])
+        assert context.tokens.tolist() == TEXT[:47].tolist()
+        assert (capture.since, capture.end) == (0, 47)
+        rows = capture.rows(0, 47).copy()
+    assert_alike(rows, fresh(loaded[name], spec, TEXT[:47]))
+
+
+@pytest.mark.parametrize("name", ["llama", "lfm2"])
+@settings(max_examples=15)
+@given(steps=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 4), st.booleans()), min_size=1, max_size=6))
+def test_edits_rollbacks_and_pauses_leave_no_wrong_row(
+    loaded: dict[str, LlamaModel], name: str, steps: list[tuple[int, int, bool]]
+) -> None:
+    """After each prefill all rows of the text are there, and they are right; after a round, too."""
+    spec = FeatureSpec((1,))
+    rng = np.random.default_rng(len(steps))
+    with LlamaContext(loaded[name], SMALL) as context:
+        capture = context.capture(spec)
+        for keep, accepted, pauses in steps:
+            capture.on = not pauses
+            context.listen()
+            text = np.concatenate([context.tokens[:keep], rng.integers(5, 261, 6).astype(np.int32)])
+            context.prefill(text, logits=False)
+            draft = rng.integers(5, 261, 4).astype(np.int32)
+            context.evaluate(9, Draft.chain(draft))
+            context.commit(range(accepted))
+            if not pauses:
+                assert capture.end == context.length
+        capture.on = True
+        context.listen()
+        context.prefill(context.tokens.copy(), logits=False)
+        text, rows = context.tokens.copy(), capture.rows(0, context.length).copy()
+    assert_alike(rows, fresh(loaded[name], spec, text))
+
+
+def test_only_tokens_without_rows_are_evaluated_again(loaded: dict[str, LlamaModel]) -> None:
+    with LlamaContext(loaded["llama"], SMALL) as context:
+        context.prefill(TEXT[:30], logits=False)
+        capture = context.capture(FeatureSpec((1,)))
+        context.prefill(TEXT[:40], logits=False)
+        assert (capture.since, capture.end) == (0, 40)
+        assert context.evaluated == 30 + 40
+        capture.on = False
+        context.listen()
+        context.prefill(TEXT[:50], logits=False)
+        assert capture.end == 40
+        capture.on = True
+        context.listen()
+        before = context.evaluated
+        context.prefill(TEXT[:55], logits=False)
+        assert (capture.end, context.evaluated - before) == (55, 15)
+
+
+def test_what_is_off_costs_nothing(loaded: dict[str, LlamaModel]) -> None:
+    """Nothing is switched on in llama.cpp, and logits are the same before, with and after."""
+    with LlamaContext(loaded["llama"], SMALL) as context:
+        rows = []
+        for on in (False, True, False):
+            capture = context.capture(FeatureSpec((1, 2), final=True))
+            if not on:
+                context.release(capture)
+            assert bool(context._hidden._on) == context._hidden.last_rows == on
+            context.rewind(0)
+            result = context.prefill(TEXT[:20])
+            assert result is not None
+            rows.append(result.logits(0).copy())
+            context.release(capture)
+        assert (rows[0] == rows[2]).all()
+        assert np.abs(rows[0] - rows[1]).max() < 1e-4
+
+
+def test_a_window_needs_only_its_own_tokens(loaded: dict[str, LlamaModel]) -> None:
+    """The final row of the last token: the pieces before it go without output rows, and memory stays small."""
+    with LlamaContext(loaded["llama"], replace(SMALL, batch=64)) as context:
+        capture = context.capture(FeatureSpec(final=True, window=3))
+        assert capture.bytes < 256 * 64 * 4
+        for length in (100, 101, 110):
+            result = context.prefill(TEXT[:length])
+            assert result is not None
+            logits = result.logits(0).copy()
+            assert capture.end == length
+            assert capture.since <= length - 3
+            rows = capture.rows(length - 3, length).copy()
+            with LlamaContext(loaded["llama"], SMALL) as other:
+                expected = other.prefill(TEXT[:length])
+                assert expected is not None
+                assert np.abs(expected.logits(0) - logits).max() < 1e-4
+            assert_alike(rows, fresh(loaded["llama"], FeatureSpec(final=True), TEXT[:length])[-3:])
+
+
+def test_several_listen_at_once(loaded: dict[str, LlamaModel]) -> None:
+    with LlamaContext(loaded["qwen3"], SMALL) as context:
+        first, second = context.capture(FeatureSpec((1,))), context.capture(FeatureSpec((2, 1), final=True))
+        context.prefill(TEXT[:20], logits=False)
+        assert (first.rows(0, 20) == second.rows(0, 20)[:, 64:128]).all()
+        context.release(first)
+        context.prefill(TEXT[:30], logits=False)
+        assert (second.end, first.end) == (30, 20)
+
+
+def test_an_architecture_is_asked_once(loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asking.gives_layer_inputs(loaded["llama"], [1, 2])
+    assert not asking.gives_layer_inputs(loaded["swa"], [1])
+    monkeypatch.setattr(asking, "_ask", lambda *_: pytest.fail("asked again"))
+    assert asking.gives_layer_inputs(loaded["llama"], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("model", "spec", "words"),
+    [
+        ("llama", FeatureSpec((1, 5)), "layer 5"),
+        ("llama", FeatureSpec((-1,)), "layer -1"),
+        ("llama", FeatureSpec(), "none"),
+        ("llama", FeatureSpec((4,)), "leaves the last layer of llama"),
+        ("swa", FeatureSpec((0,)), "gemma3"),
+        ("swa", FeatureSpec((2,)), "leaves the last layer of gemma3"),
+    ],
+    ids=str,
+)
+def test_what_a_model_does_not_give_is_told(
+    loaded: dict[str, LlamaModel], model: str, spec: FeatureSpec, words: str
+) -> None:
+    """llama.cpp would abort the process, or leave rows of zeros; and the context works on."""
+    with LlamaContext(loaded[model], SMALL) as context:
+        with pytest.raises(LoadError, match=words) as caught:
+            context.capture(spec)
+        assert caught.value.hint
+        assert context.prefill(TEXT[:5]) is not None
+
+
+def test_a_file_that_cannot_be_asked_about_is_an_error(
+    loaded: dict[str, LlamaModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_known", {})
+    monkeypatch.setattr(loaded["llama"], "path", tmp_path / "gone.gguf")
+    with pytest.raises(LoadError, match="could not be found out"):
+        asking.gives_layer_inputs(loaded["llama"], [1])
+
+
+# -- the store alone --------------------------------------------------------------------------------------------------
+
+
+def store(window: int | None = None, *, reduces: bool = False) -> Capture:
+    """Rows of one number, twice that number when reduced."""
+    reduce = (lambda rows: 2 * rows) if reduces else None
+    return Capture(FeatureSpec((0,), window=window), raw_width=1, capacity=64, batch=8, reduce=reduce)
+
+
+operations = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8), st.booleans()), max_size=30)
+
+
+@given(operations, st.sampled_from([None, 1, 4, 20]), st.booleans())
+def test_the_store_holds_what_was_put_there(
+    steps: list[tuple[int, int, bool]], window: int | None, reduces: bool
+) -> None:
+    """Against a dictionary: position -> number; `missing_from` says how far a text is without gaps."""
+    kept, held, number = store(window, reduces=reduces), dict[int, float](), 0.0
+    length = 0
+    for at, count, looks in steps:
+        position = min(at, length)  # a text grows at its end
+        kept.truncate(position)
+        held = {key: value for key, value in held.items() if key < position}
+        count = min(count, 64 - position)
+        numbers = number + np.arange(count, dtype=np.float32)
+        number += count
+        if number % 3:  # else nobody listens
+            kept.add(position, numbers[:, None])
+            held |= dict(zip(range(position, position + count), numbers.tolist(), strict=True))
+        length = position + count
+        if looks and kept.end > kept.since:
+            rows = kept.rows(kept.since, kept.end)[:, 0]
+            factor = 2.0 if reduces else 1.0
+            assert rows.tolist() == [factor * held[position] for position in range(kept.since, kept.end)]
+        assert kept.end <= length
+        missing = kept.missing_from(length, length)
+        assert kept.wanted_from(length) <= missing <= length
+        if missing == length:
+            assert kept.end == length
+            assert kept.since <= kept.wanted_from(length)
+
+
+def test_a_failing_reduction_loses_its_rows_only() -> None:
+    failing = True
+
+    def reduce(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        if failing:
+            raise LoadError("no")
+        return rows
+
+    capture = Capture(FeatureSpec((0,)), raw_width=1, capacity=64, batch=8, reduce=reduce)
+    capture.add(0, np.zeros((4, 1), dtype=np.float32))
+    with pytest.raises(LoadError):
+        capture.rows(0, 4)
+    assert capture.missing_from(4, 4) == 0
+    failing = False
+    capture.add(0, np.ones((4, 1), dtype=np.float32))
+    assert (capture.rows(0, 4) == 1.0).all()
