@@ -149,3 +149,42 @@ class Context(Protocol):
     def close(self) -> None:
         """Free the native memory; closing twice is fine."""
         ...
+
+
+class Head(Protocol):
+    """Drafts from the hidden rows of a verifier, which it follows by itself: it is told tokens only."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Numbers in a row of logits."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Most nodes of a tree below the text it follows now."""
+        ...
+
+    @property
+    def leaves(self) -> int:
+        """Most leaf paths of a tree; 1 when only chains are possible."""
+        ...
+
+    def follow(self, tokens: Ids, *, logits: bool = True, cancelled: Cancelled | None = None) -> Pass | None:
+        """Come in line with `tokens`, of which the verifier's cache holds all but the last.
+
+        Returns a pass whose row 0 follows the last token; None when `logits` is False, when it was cancelled, or when
+        there is nothing to go on from: a text of one token, or rows that were not captured.
+        """
+        ...
+
+    def step(self, token: int) -> Pass:
+        """Go on with `token`, drawn from the last pass of `follow` or `step`, on the head's own prediction of its row."""
+        ...
+
+    def grow(self, tokens: Ids, parents: Ids) -> Pass:
+        """As `Context.grow`, below the last token of the text that was followed."""
+        ...
+
+    def close(self) -> None:
+        """Free the native memory; closing twice is fine."""
+        ...

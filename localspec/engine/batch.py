@@ -1,7 +1,11 @@
-"""A llama_batch whose fields are numpy views, filled without a Python loop for chains. Knows nothing about contexts."""
+"""A llama_batch whose fields are numpy views, filled without a Python loop for chains. Knows nothing about contexts.
+
+Tokens may come with a row of numbers each, as heads take them, or as such rows alone.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,13 +16,20 @@ from localspec.engine.native import lib
 
 
 class TokenBatch:
-    """Room for `capacity` tokens, each in up to `sequences` sequences."""
+    """Room for `capacity` tokens, each in up to `sequences` sequences, with `rows` of `width` numbers if not 0."""
 
-    def __init__(self, capacity: int, sequences: int) -> None:
+    def __init__(self, capacity: int, sequences: int, *, width: int = 0) -> None:
         self.capacity = capacity
-        self._batch = lib.llama_batch_init(capacity, 0, sequences)
+        self._batch = lib.llama_batch_init(capacity, width, sequences)
         view = np.ctypeslib.as_array
-        self._token: npt.NDArray[np.int32] = view(self._batch.token, (capacity,))
+        self._token: npt.NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
+        if width:
+            self.rows: npt.NDArray[np.float32] = view(self._batch.embd, (capacity, width))
+            # llama.cpp allocates one or the other.
+            self._batch.token = self._token.ctypes.data_as(ctypes.POINTER(lib.llama_token))
+        else:
+            self._token = view(self._batch.token, (capacity,))
+        self._owns_tokens = bool(width)
         self._position: npt.NDArray[np.int32] = view(self._batch.pos, (capacity,))
         self._counts: npt.NDArray[np.int32] = view(self._batch.n_seq_id, (capacity,))
         self._wanted: npt.NDArray[np.int8] = view(self._batch.logits, (capacity,))
@@ -38,6 +49,15 @@ class TokenBatch:
         self._place(count, start)
         self._wanted[:count] = rows == "all"
         self._wanted[count - 1] = rows != "none"
+        return self._batch
+
+    def fill_rows(self, rows: npt.NDArray[np.float32], start: int) -> Any:
+        """`rows` without tokens, from position `start` in sequence 0; all are outputs."""
+        count = len(rows)
+        self.rows[:count] = rows
+        self._place(count, start)
+        self._wanted[:count] = 1
+        self._batch.token = None
         return self._batch
 
     def fill_chain(self, pending: int, tokens: npt.NDArray[np.int32], start: int) -> Any:
@@ -83,4 +103,6 @@ class TokenBatch:
         self._scattered = 0
 
     def free(self) -> None:
+        if self._owns_tokens:
+            self._batch.token = None
         lib.llama_batch_free(self._batch)

@@ -1,13 +1,11 @@
 """A llama.cpp context as `engine.base.Context`: one text in a cache, evaluated, committed and rewound.
 
-Sequence 0 holds the committed text. During a tree each leaf path is a sequence of its own (1, 2, ...) on a unified
-cache: it shares the prefix, every node carries the ids of the leaves below it, and its position is its depth, so that
-no attention mask has to be written. Every return code is looked at before a row is read.
+Sequence 0 holds the committed text, a tree's paths have their own (see `branches`). Every return code is looked at
+before a row is read. Hidden rows are kept for those who ask (see `features`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from localspec.engine import native
 from localspec.engine.asking import gives_layer_inputs
 from localspec.engine.base import Cancelled, FeatureSpec, Progress, Row
 from localspec.engine.batch import TokenBatch
+from localspec.engine.branches import Branches
 from localspec.engine.features import Capture, Reduce
 from localspec.engine.hidden import HiddenRows, Tap, check, check_last_layer
 from localspec.engine.memory import Memory, Snapshots, StateCopy, Truncation
@@ -29,9 +28,9 @@ from localspec.engine.native import lib
 from localspec.errors import ContextFullError, DecodeError, LoadError, LocalspecError
 
 CacheType = Literal["f16", "q8_0", "q4_0"]
-_CACHE_TYPES: dict[str, int] = {"f16": 1, "q8_0": 8, "q4_0": 2}
-_FLASH: dict[str, int] = {"auto": -1, "off": 0, "on": 1}
-_CODES = {
+CACHE_TYPES: dict[str, int] = {"f16": 1, "q8_0": 8, "q4_0": 2}
+FLASH: dict[str, int] = {"auto": -1, "off": 0, "on": 1}
+CODES = {
     1: "no room in the cache",
     2: "aborted",
     -1: "invalid batch",
@@ -99,14 +98,13 @@ class LlamaContext:
         self._open = False
         self._draft = EMPTY
         self._grown = False
-        self._sequences: list[int] = []  # of each node of an open tree: one that holds the path down to it
-        self._lent = 0
         self._ticket = 0
         self._rows_at: int | None = None
         self._rows: npt.NDArray[np.float32] | None = None
         self._captures: list[Capture] = []
         self._tap: Tap | None = None
-        self._dependants = 0
+        self.dependants = 0
+        """Other native contexts that point at this one, which must not be made anew meanwhile."""
         self._create()
 
     def _create(self) -> None:
@@ -120,8 +118,8 @@ class LlamaContext:
         params.n_outputs_max = rows
         params.n_rs_seq = min(settings.draft_room, _SNAPSHOTS) if model.is_recurrent and settings.snapshots else 0
         params.n_threads = params.n_threads_batch = settings.threads
-        params.type_k = params.type_v = _CACHE_TYPES[settings.kv_type]
-        params.flash_attn_type = _FLASH[settings.flash_attn]
+        params.type_k = params.type_v = CACHE_TYPES[settings.kv_type]
+        params.flash_attn_type = FLASH[settings.flash_attn]
         params.kv_unified = True
         params.swa_full = False
         params.no_perf = True
@@ -141,6 +139,7 @@ class LlamaContext:
             self._handle, width=model.width, layers=model.layers, batch=params.n_batch, tap=self._tap
         )
         self._memory_handle = lib.llama_get_memory(self._handle)
+        self._branches = Branches(self._memory_handle)
         self.capacity = min(settings.capacity, int(lib.llama_n_ctx_seq(self._handle)))
         self.draft_room = settings.draft_room
         self._tokens: Ids = np.empty(self.capacity, dtype=np.int32)
@@ -148,6 +147,12 @@ class LlamaContext:
         self._choose_memory()
         if isinstance(self.memory, Snapshots):
             self.draft_room = min(self.draft_room, self.memory.depth)
+
+    @property
+    def native_handle(self) -> Any:
+        """The llama_context pointer, for the other files of this folder."""
+        self._check_open()
+        return self._handle
 
     @property
     def has_trees(self) -> bool:
@@ -265,16 +270,10 @@ class LlamaContext:
 
     def _spread(self, pending: int, draft: Draft) -> Any:
         """Give every leaf path a sequence that shares the committed prefix."""
-        leaves = [node for node in range(len(draft)) if node not in draft.children]
-        below: list[list[int]] = [[] for _ in range(len(draft))]
-        for sequence, leaf in enumerate(leaves, start=1):
-            lib.llama_memory_seq_cp(self._memory_handle, 0, sequence, -1, -1)
-            for node in draft.path(leaf):
-                below[node].append(sequence)
-        self._lent, self._sequences = len(leaves), [ids[0] for ids in below]
+        sequences = self._branches.spread(draft)
         tokens = np.concatenate(((pending,), draft.tokens))
         positions = np.concatenate(((self._length,), self._length + draft.depths))
-        return self._batch.fill_tree(tokens, positions, [list(range(1 + len(leaves))), *below])
+        return self._batch.fill_tree(tokens, positions, sequences)
 
     def grow(self, tokens: Ids, parents: Ids) -> LlamaPass:
         """See `engine.base.Context.grow`. Raises `ContextFullError`, `DecodeError`; the text is put back."""
@@ -283,7 +282,7 @@ class LlamaContext:
         if not self.has_trees:
             raise DecodeError("this context takes chains only: no tree can grow in it")
         if not self._open:
-            self._open, self._grown, self._draft, self._sequences, self._lent = True, True, EMPTY, [], 0
+            self._open, self._grown, self._draft = True, True, EMPTY
         try:
             self._check(self._decode(self._spread_layer(tokens, parents)))
         except LocalspecError:
@@ -302,22 +301,9 @@ class LlamaContext:
         if draft.leaves > self.leaves:
             raise DecodeError(f"a draft with {draft.leaves} leaves, the context has sequences for {self.leaves}")
         self._draft = draft
-        new = range(len(old), len(draft))
-        for node in new:
-            self._sequences.append(self._sequence_below(int(draft.parents[node]), node))
         positions = self._length - 1 + draft.depths[len(old) :]
-        return self._batch.fill_tree(tokens, positions, [[self._sequences[node]] for node in new])
-
-    def _sequence_below(self, parent: int, node: int) -> int:
-        """The sequence of a grown node: an only child goes on in its parent's, a sibling gets a copy of the path."""
-        eldest = parent >= 0 and self._draft.children[parent][0] == node
-        if eldest:
-            return self._sequences[parent]
-        self._lent += 1
-        source = self._sequences[parent] if parent >= 0 else 0
-        end = self._length + (int(self._draft.depths[parent]) if parent >= 0 else 0)
-        lib.llama_memory_seq_cp(self._memory_handle, source, self._lent, -1, end)
-        return self._lent
+        sequences = self._branches.extend(draft, first=len(old), base=self._length)
+        return self._batch.fill_tree(tokens, positions, sequences)
 
     def commit(self, path: Sequence[int]) -> None:
         """See `engine.base.Context.commit`."""
@@ -331,8 +317,10 @@ class LlamaContext:
         if path:
             self._append(self._draft.tokens[list(path)])
         self._open = False
-        if self._lent:
-            self._gather(path, first=self._length - len(path))
+        if self._branches:
+            if path:
+                self._branches.gather(path[-1], first=self._length - len(path), end=self._length)
+            self._return_sequences()
         elif self._length < start + evaluated:
             self._fall_back_to(self._length, reached=start + evaluated)
 
@@ -341,16 +329,9 @@ class LlamaContext:
         """Tokens in the open transaction."""
         return len(self._draft) + (not self._grown)
 
-    def _gather(self, path: Sequence[int], *, first: int) -> None:
-        """Make the accepted nodes, from position `first` on, part of sequence 0 and forget the other sequences."""
-        if path:
-            lib.llama_memory_seq_cp(self._memory_handle, self._sequences[path[-1]], 0, first, self._length)
-        self._return_sequences()
-
     def _return_sequences(self) -> None:
-        for sequence in range(1, 1 + self._lent):
-            lib.llama_memory_seq_rm(self._memory_handle, sequence, -1, -1)
-        self._lent, self._grown = 0, False
+        self._branches.take_back()
+        self._grown = False
 
     def rewind(self, length: int) -> None:
         """See `engine.base.Context.rewind`."""
@@ -506,7 +487,7 @@ class LlamaContext:
 
     def _watch(self, layers: list[int]) -> None:
         """Make the native context anew, with a callback that sees the inputs of `layers` pass."""
-        if layers[0] == 0 or self._dependants or (self._tap and not set(layers) <= set(self._tap.rows)):
+        if layers[0] == 0 or self.dependants or (self._tap and not set(layers) <= set(self._tap.rows)):
             raise LoadError(
                 f"llama.cpp does not give the hidden states of {self.model.architecture}, and watching it compute "
                 f"layers {layers} is not possible here",
@@ -544,7 +525,7 @@ class LlamaContext:
         if code:
             raise DecodeError(
                 f"llama.cpp could not evaluate tokens after position {self._length} of {self.capacity}: "
-                f"{_CODES.get(code, 'fatal error')} (code {code})",
+                f"{CODES.get(code, 'fatal error')} (code {code})",
                 hint="Set LOCALSPEC_DEBUG=1 to see llama.cpp's log.",
             )
 
@@ -553,8 +534,7 @@ class LlamaContext:
         self._rows_at = address
         self._rows = None
         if address:
-            memory: Any = (ctypes.c_float * (self.vocab_size * (self.draft_room + 1))).from_address(address)
-            self._rows = np.frombuffer(memory, dtype=np.float32).reshape(self.draft_room + 1, self.vocab_size)
+            self._rows = native.floats(address, self._outputs, self.vocab_size)
 
     def logits_row(self, ticket: int, index: int) -> Row:
         """Kept row `index` of the evaluation with this ticket."""

@@ -58,12 +58,13 @@ class Capture:
     @property
     def since(self) -> int:
         """First position from which all rows up to `end` are there."""
-        return self._start
+        settled = self.end - self._waiting
+        return settled - self._kept(settled - self._start, self._waiting)
 
     def rows(self, start: int, stop: int) -> Rows:
         """(stop - start, width) view of the rows of these positions, valid until the next evaluation."""
-        assert self._start <= start <= stop <= self.end, f"rows {start} .. {stop} of {self._start} .. {self.end}"
         self._settle()
+        assert self._start <= start <= stop <= self.end, f"rows {start} .. {stop} of {self._start} .. {self.end}"
         return self._rows[start - self._start : stop - self._start]
 
     def wanted_from(self, length: int) -> int:
@@ -77,7 +78,7 @@ class Capture:
         wanted = self.wanted_from(total)
         if wanted >= held:
             return held
-        return wanted if wanted < self._start else min(held, max(self.end, wanted))
+        return wanted if wanted < self.since else min(held, max(self.end, wanted))
 
     def add(self, position: int, rows: Rows) -> None:
         """Rows of the positions from `position` on; they follow what is there, or else a gap stays until it is filled.
@@ -120,12 +121,16 @@ class Capture:
             self._put(self._reduce(self._raw[:count]))
             self.end += count
 
+    def _kept(self, count: int, more: int) -> int:
+        """How many of `count` rows stay when `more` are stored behind them: all, unless a window has to move on."""
+        return count if count + more <= len(self._rows) else min(count, self.spec.window or 0)
+
     def _put(self, rows: Rows) -> None:
-        """Store rows behind position `end`, making room at the front of a window."""
-        at = self.end - self._start
-        if at + len(rows) > len(self._rows):
+        """Store rows behind position `end`."""
+        count = self.end - self._start
+        kept = self._kept(count, len(rows))
+        if kept < count:
             assert self.spec.window is not None, "more rows than the context holds"
-            keep = min(at, self.spec.window)
-            self._rows[:keep] = self._rows[at - keep : at]
-            self._start, at = self.end - keep, keep
-        self._rows[at : at + len(rows)] = rows
+            self._rows[:kept] = self._rows[count - kept : count]
+            self._start = self.end - kept
+        self._rows[kept : kept + len(rows)] = rows

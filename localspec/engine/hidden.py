@@ -119,8 +119,7 @@ class HiddenRows:
         if known is None:
             if len(self._views) > 64:  # the buffer has moved often
                 self._views.clear()
-            memory: Any = (ctypes.c_float * (self._batch * self.width)).from_address(address)
-            known = self._views[address] = np.frombuffer(memory, dtype=np.float32).reshape(self._batch, self.width)
+            known = self._views[address] = native.floats(address, self._batch, self.width)
         return known
 
 
@@ -163,10 +162,10 @@ def _writes_last_layer(model: LlamaModel) -> bool:
             address = native.nextn_address(handle)
             if not address:
                 return False
-            row = np.ctypeslib.as_array((ctypes.c_float * model.width).from_address(address))
+            rows = native.floats(address, 1, model.width)
             if position == 1:
-                return bool(np.isfinite(row).all())
-            row[:] = np.nan
+                return bool(np.isfinite(rows).all())
+            rows[:] = np.nan
     finally:
         batch.free()
         lib.llama_free(handle)

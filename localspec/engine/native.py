@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp
+import numpy as np
+import numpy.typing as npt
 
 lib: Any = llama_cpp.llama_cpp  # every other file of the folder takes it from here
 logger = logging.getLogger("localspec.llama_cpp")
@@ -68,7 +70,11 @@ set_layer_input = experimental(
     "llama_set_embeddings_layer_inp", "P13llama_contextjb", "YAXPEAUllama_context@@I_N@Z", [_context, _u32, _bool], None
 )
 layer_input_address = experimental(
-    "llama_get_embeddings_layer_inp", "P13llama_contextj", "YAPEAMPEAUllama_context@@I@Z", [_context, _u32], ctypes.c_void_p
+    "llama_get_embeddings_layer_inp",
+    "P13llama_contextj",
+    "YAPEAMPEAUllama_context@@I@Z",
+    [_context, _u32],
+    ctypes.c_void_p,
 )
 set_nextn = experimental(
     "llama_set_embeddings_nextn", "P13llama_contextbb", "YAXPEAUllama_context@@_N1@Z", [_context, _bool, _bool], None
@@ -83,9 +89,32 @@ reserve_graph = experimental(
     [_context, _u32, _u32, _u32],
     ctypes.c_void_p,
 )
+_target_layers = experimental(
+    "llama_model_target_layer_ids",
+    "PK11llama_model",
+    "YAPEBHPEBUllama_model@@@Z",
+    [lib.llama_model_p_ctypes],
+    ctypes.POINTER(ctypes.c_int32),
+)
+_target_layers_count = experimental(
+    "llama_model_target_layer_ids_n", "PK11llama_model", "YAIPEBUllama_model@@@Z", [lib.llama_model_p_ctypes], _u32
+)
 embeddings_address = lib._lib["llama_get_embeddings"]
 embeddings_address.argtypes = [_context]
 embeddings_address.restype = ctypes.c_void_p
+
+
+def target_layers(model: Any) -> tuple[int, ...]:
+    """Layers of the verifier that a head says it reads; () when it says nothing or this build cannot tell."""
+    if _target_layers is None or _target_layers_count is None:
+        return ()
+    return tuple(_target_layers(model)[: _target_layers_count(model)])
+
+
+def floats(address: int, rows: int, width: int) -> npt.NDArray[np.float32]:
+    """A (rows, width) view of llama.cpp's memory."""
+    memory: Any = (ctypes.c_float * (rows * width)).from_address(address)
+    return np.frombuffer(memory, dtype=np.float32).reshape(rows, width)
 
 
 @functools.cache

@@ -1,0 +1,210 @@
+"""Tiny random EAGLE-3 heads for the tiny llamas of the zoo, and what one computes, written down in numpy.
+
+`tiny_eagle3` writes the file; `Reference` reads no file, only the same tensors, and shares no line with the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from tests import zoo
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way in which a published head may be laid out.
+
+    own_embedding, own_output  else the verifier's own are used
+    reduced       ids in the draft vocabulary, 0: all of them
+    layers        of the verifier, that are read
+    width         of the verifier, head_width of the head
+    """
+
+    own_embedding: bool = False
+    own_output: bool = True
+    reduced: int = 100
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    layers: tuple[int, ...] = (1, 2, 3)
+    width: int = zoo.WIDTH
+    head_width: int = zoo.WIDTH
+    head_blocks: int = 1
+
+    def __str__(self) -> str:
+        words = [
+            "own-embedding" if self.own_embedding else "shared-embedding",
+            "own-output" if self.own_output else "shared-output",
+            f"{self.reduced or 'all'}-ids",
+        ]
+        words += ["norm-before-residual"] * self.norm_before_residual + ["norm-before-fc"] * self.norm_before_fc
+        return "-".join(words)
+
+
+KINDS = [
+    Kind(),
+    Kind(own_embedding=True, norm_before_residual=True),
+    Kind(reduced=0, norm_before_fc=True),
+    Kind(reduced=0, own_output=False),
+    Kind(own_embedding=True, norm_before_residual=True, norm_before_fc=True, layers=(3, 0, 2)),
+]
+
+
+def tensors(kind: Kind, vocabulary: zoo.Vocabulary, *, seed: int = 5) -> dict[str, Any]:
+    """Name -> values, (out, in); `d2t` holds the verifier's ids of the draft vocabulary."""
+    weights, width = zoo.Weights(seed), kind.head_width
+    weights.matrix("fc.weight", width, len(kind.layers) * kind.width)
+    weights.norm("output_norm.weight", width)
+    if kind.norm_before_fc:
+        weights.norm("enc.output_norm.weight", len(kind.layers) * kind.width)
+    if kind.own_output:
+        weights.matrix("output.weight", kind.reduced or len(vocabulary), width)
+    if kind.own_embedding:
+        weights.matrix("token_embd.weight", len(vocabulary), width)
+    for block in (f"blk.{i}" for i in range(kind.head_blocks)):
+        for name in ("attn_norm", "attn_norm_2", "ffn_norm"):
+            weights.norm(f"{block}.{name}.weight", width)
+        for name in ("q", "k", "v"):
+            weights.matrix(f"{block}.attn_{name}.weight", width, 2 * width)
+        weights.matrix(f"{block}.attn_output.weight", width, width)
+        weights.matrix(f"{block}.ffn_gate.weight", zoo.FEED, width)
+        weights.matrix(f"{block}.ffn_up.weight", zoo.FEED, width)
+        weights.matrix(f"{block}.ffn_down.weight", width, zoo.FEED)
+    found: dict[str, Any] = dict(weights.tensors)
+    if kind.reduced:
+        ids = np.random.default_rng(seed).choice(len(vocabulary), kind.reduced, replace=False)
+        found["d2t"] = np.sort(ids).astype(np.int64)
+    return found
+
+
+def tiny_eagle3(
+    path: Path,
+    kind: Kind = KINDS[0],
+    *,
+    vocabulary: zoo.Vocabulary | None = None,
+    changed: Mapping[str, Any] | None = None,
+    seed: int = 5,
+    extra: Mapping[str, Any] | None = None,
+) -> Path:
+    """The head as a GGUF. `changed` tensors replace others, None leaves one out; `extra` keys are added as they are."""
+    vocabulary = vocabulary or zoo.byte_vocabulary()
+    writer = gguf.GGUFWriter(path, "eagle3")
+    size = kind.head_width // zoo.HEADS
+    numbers = {
+        "embedding_length": kind.head_width,
+        "feed_forward_length": zoo.FEED,
+        "attention.head_count": zoo.HEADS,
+        "attention.head_count_kv": zoo.HEADS,
+        "attention.key_length": size,
+        "attention.value_length": size,
+        "rope.dimension_count": size,
+        "block_count": kind.head_blocks,
+        "context_length": 512,
+        "target_hidden_size": kind.width,
+    }
+    for key, value in numbers.items():
+        writer.add_uint32(f"eagle3.{key}", value)
+    writer.add_float32("eagle3.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_array("eagle3.target_layers", list(kind.layers))
+    writer.add_bool("eagle3.norm_before_residual", kind.norm_before_residual)
+    writer.add_bool("eagle3.norm_before_fc", kind.norm_before_fc)
+    for key, text in (extra or {}).items():
+        writer.add_key_value(key, text, gguf.GGUFValueType.get_type(text))
+    vocabulary.write(writer)
+    for name, values in (tensors(kind, vocabulary, seed=seed) | dict(changed or {})).items():
+        if values is not None:
+            writer.add_tensor(name, np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def rms(row: Array, weight: Array) -> Array:
+    normed: Array = row / np.sqrt((row**2).mean(axis=-1, keepdims=True) + 1e-5) * weight
+    return normed
+
+
+def rope(row: Array, position: int) -> Array:
+    """(heads, size): halves turned against each other, as llama.cpp does for this architecture (NeoX)."""
+    half = row.shape[-1] // 2
+    angle = position * 10000.0 ** (-np.arange(half) / half)
+    left, right = row[:, :half], row[:, half:]
+    return np.concatenate(
+        [left * np.cos(angle) - right * np.sin(angle), left * np.sin(angle) + right * np.cos(angle)], axis=1
+    )
+
+
+class Reference:
+    """The head over one text: pairs in, logits and the next row out, one position at a time."""
+
+    def __init__(self, kind: Kind, vocabulary: zoo.Vocabulary, *, embedding: Array, output: Array) -> None:
+        """`embedding` and `output` are the verifier's."""
+        found = {name: np.asarray(values, dtype=np.float64) for name, values in tensors(kind, vocabulary).items()}
+        self.kind = kind
+        self.size = len(vocabulary)
+        self.embedding = found.get("token_embd.weight", embedding)
+        self.output = found.get("output.weight", output)
+        self.found = found
+        self.keys: list[Array] = []
+        self.values: list[Array] = []
+
+    def copy(self) -> Reference:
+        other = object.__new__(Reference)
+        other.__dict__ = self.__dict__ | {"keys": list(self.keys), "values": list(self.values)}
+        return other
+
+    def fuse(self, rows: Sequence[Array] | Array) -> Array:
+        """Rows of the layers, side by side -> fused rows."""
+        wide = np.asarray(rows, dtype=np.float64)
+        if self.kind.norm_before_fc:
+            wide = rms(wide, self.found["enc.output_norm.weight"])
+        fused: Array = wide @ self.found["fc.weight"].T
+        return fused
+
+    def step(self, token: int, row: Array) -> tuple[Array, Array]:
+        """(V,) logits and the row before the last norm, for the next pair (token, row) of the text."""
+        get = self.found
+        position, heads = len(self.keys), zoo.HEADS
+        normed = rms(row, get["blk.0.attn_norm_2.weight"])
+        pair = np.concatenate([rms(self.embedding[token], get["blk.0.attn_norm.weight"]), normed])
+        query, key, value = ((get[f"blk.0.attn_{name}.weight"] @ pair).reshape(heads, -1) for name in ("q", "k", "v"))
+        query, key = rope(query, position), rope(key, position)
+        self.keys.append(key)
+        self.values.append(value)
+        scores = np.einsum("hd,phd->hp", query, np.array(self.keys)) / np.sqrt(query.shape[1])
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        scores /= scores.sum(axis=1, keepdims=True)
+        seen = np.einsum("hp,phd->hd", scores, np.array(self.values)).reshape(-1)
+        out = get["blk.0.attn_output.weight"] @ seen + (normed if self.kind.norm_before_residual else row)
+        fed = rms(out, get["blk.0.ffn_norm.weight"])
+        gate = get["blk.0.ffn_gate.weight"] @ fed
+        out = out + get["blk.0.ffn_down.weight"] @ (gate / (1 + np.exp(-gate)) * (get["blk.0.ffn_up.weight"] @ fed))
+        reduced = self.output @ rms(out, get["output_norm.weight"])
+        if not self.kind.reduced:
+            return reduced, out
+        logits = np.full(self.size, -np.inf)
+        logits[get["d2t"].astype(np.int64)] = reduced
+        return logits, out
+
+
+def verifier_ends(vocabulary: zoo.Vocabulary, *, seed: int = 0) -> tuple[Array, Array]:
+    """Embedding and output of `zoo.tiny_llama` with this seed."""
+    weights = zoo.Weights(seed)
+    weights.matrix("token_embd.weight", len(vocabulary), zoo.WIDTH)
+    weights.matrix("output.weight", len(vocabulary), zoo.WIDTH)
+    return weights.tensors["token_embd.weight"].astype(np.float64), weights.tensors["output.weight"].astype(np.float64)
+
+
+def other(kind: Kind, **changes: Any) -> Kind:
+    """`kind` with some facts changed."""
+    return replace(kind, **changes)
