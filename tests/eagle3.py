@@ -78,6 +78,8 @@ def tensors(kind: Kind, vocabulary: zoo.Vocabulary, *, seed: int = 5) -> dict[st
         weights.matrix(f"{block}.ffn_gate.weight", zoo.FEED, width)
         weights.matrix(f"{block}.ffn_up.weight", zoo.FEED, width)
         weights.matrix(f"{block}.ffn_down.weight", width, zoo.FEED)
+        for name in ("q", "k"):  # moderate scores: sharp ones would enlarge what half precision leaves out
+            weights.tensors[f"{block}.attn_{name}.weight"] *= 0.3
     found: dict[str, Any] = dict(weights.tensors)
     if kind.reduced:
         ids = np.random.default_rng(seed).choice(len(vocabulary), kind.reduced, replace=False)
@@ -135,13 +137,12 @@ def rms(row: Array, weight: Array) -> Array:
 
 
 def rope(row: Array, position: int) -> Array:
-    """(heads, size): halves turned against each other, as llama.cpp does for this architecture (NeoX)."""
-    half = row.shape[-1] // 2
-    angle = position * 10000.0 ** (-np.arange(half) / half)
-    left, right = row[:, :half], row[:, half:]
-    return np.concatenate(
-        [left * np.cos(angle) - right * np.sin(angle), left * np.sin(angle) + right * np.cos(angle)], axis=1
-    )
+    """(heads, size): neighbours turned against each other, as llama.cpp does for this architecture."""
+    angle = position * 10000.0 ** (-np.arange(row.shape[-1] // 2) / (row.shape[-1] // 2))
+    turned = np.empty_like(row)
+    turned[:, ::2] = row[:, ::2] * np.cos(angle) - row[:, 1::2] * np.sin(angle)
+    turned[:, 1::2] = row[:, ::2] * np.sin(angle) + row[:, 1::2] * np.cos(angle)
+    return turned
 
 
 class Reference:
@@ -179,8 +180,9 @@ class Reference:
         pair = np.concatenate([rms(self.embedding[token], get["blk.0.attn_norm.weight"]), normed])
         query, key, value = ((get[f"blk.0.attn_{name}.weight"] @ pair).reshape(heads, -1) for name in ("q", "k", "v"))
         query, key = rope(query, position), rope(key, position)
-        self.keys.append(key)
-        self.values.append(value)
+        # The cache holds half precision.
+        self.keys.append(key.astype(np.float16).astype(np.float64))
+        self.values.append(value.astype(np.float16).astype(np.float64))
         scores = np.einsum("hd,phd->hp", query, np.array(self.keys)) / np.sqrt(query.shape[1])
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         scores /= scores.sum(axis=1, keepdims=True)

@@ -14,7 +14,7 @@ from localspec.core.growth import Growth
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
-from localspec.engine.base import Cancelled, Context, Pass
+from localspec.engine.base import Cancelled, Context, Head, Pass
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,14 @@ class Lender(Protocol):
         """A fresh context of the model that plays `role` ("draft"), as long as the verifier's.
 
         Raises `DrafterError` when the pair has no model for the role, `PairError` when it does not fit the verifier.
+        """
+        ...
+
+    def head(self, kind: str, *, force: bool = False) -> Head:
+        """The pair's head, which must be of this kind ("eagle3"); it follows the verifier of the pair.
+
+        `force` takes one that was trained on another quantisation of the verifier. Raises `DrafterError` when the pair
+        has no draft, `PairError` when that is no such head or does not fit the verifier.
         """
         ...
 

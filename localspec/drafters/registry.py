@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from localspec.drafters import cascade, lookahead, model, ngram, none
+from localspec.drafters import cascade, eagle3, lookahead, model, ngram, none
 from localspec.drafters.base import Drafter, Lender
 from localspec.errors import UsageError
 
@@ -79,6 +79,14 @@ REGISTRY: dict[str, Entry] = {
     for entry in (
         Entry("none", "plain decoding, the baseline", none.Options, none.NoDrafter),
         Entry("model", "a second, smaller model drafts", model.Options, model.DraftModel, True, True),
+        Entry(
+            "eagle3",
+            "a head on the verifier's hidden states; with --tree auto: EAGLE-2",
+            eagle3.Options,
+            eagle3.Eagle3,
+            True,
+            True,
+        ),
         Entry("ngram", "prompt lookup: what followed last time", ngram.Options, ngram.Ngram, is_lookup=True),
         Entry("lookahead", "the verifier guesses for itself", lookahead.Options, lookahead.Lookahead, grows_trees=True),
         Entry("cascade", "several, asked in order of price", cascade.Options, cascade.Cascade, uses_draft=True),

@@ -178,7 +178,7 @@ class Head(Protocol):
         ...
 
     def step(self, token: int) -> Pass:
-        """Go on with `token`, drawn from the last pass of `follow` or `step`, on the head's own prediction of its row."""
+        """Go on with `token`, drawn from the last pass of `follow` or `step`; its row is the head's own guess."""
         ...
 
     def grow(self, tokens: Ids, parents: Ids) -> Pass:

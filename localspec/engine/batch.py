@@ -82,12 +82,14 @@ class TokenBatch:
         tokens: npt.NDArray[np.integer],
         positions: npt.NDArray[np.integer],
         sequences: Sequence[Sequence[int]],
+        *,
+        flags: npt.NDArray[np.int8] | None = None,
     ) -> Any:
-        """`tokens` at their own positions, each in its own sequences; logits for all."""
+        """`tokens` at their own positions, each in its own sequences; logits for all, or for those with a flag."""
         count = len(tokens)
         self._token[:count] = tokens
         self._position[:count] = positions
-        self._wanted[:count] = 1
+        self._wanted[:count] = 1 if flags is None else flags
         for row, ids in enumerate(sequences):
             self._counts[row] = len(ids)
             self._sequence_of[row][: len(ids)] = ids

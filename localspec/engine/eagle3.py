@@ -194,9 +194,7 @@ class Eagle3Head:
         old = self._grown
         draft = Draft(np.concatenate([old.tokens, tokens]), np.concatenate([old.parents, parents]))
         if len(draft) > self.nodes or draft.leaves > self.leaves or self._stepped:
-            raise ContextFullError(
-                f"a tree of {len(draft)} nodes with {draft.leaves} leaves does not fit the head's cache"
-            )
+            raise ContextFullError(f"a tree of {len(draft)} nodes, {draft.leaves} leaves, does not fit a head's cache")
         self._grown = draft
         first, count = len(old), len(tokens)
         self._batch.rows[:count] = np.where((parents < 0)[:, None], self._root, self._own[parents])

@@ -128,7 +128,7 @@ def check(spec: FeatureSpec, *, layers: int, name: str) -> None:
     wrong = [layer for layer in spec.layers if not 0 <= layer <= layers]
     if wrong or not (spec.layers or spec.final):
         raise LoadError(
-            f"the hidden rows of layer {wrong[0] if wrong else '(none)'} were asked for, and {name} has {layers} layers",
+            f"hidden rows of layer {wrong[0] if wrong else '(none)'} are asked for, and {name} has {layers} layers",
             hint="The head belongs to another verifier: choose one that was trained for this model.",
         )
 

@@ -29,15 +29,18 @@ class Loaded:
 
     def where(self, role: str) -> str:
         """One line: which model this is and where it lives."""
-        count = self.model.layers
-        place = "CPU" if not self.layers_on_gpu else "GPU" if self.layers_on_gpu >= count else "GPU and CPU"
-        split = f" ({self.layers_on_gpu} of {count} layers on the GPU)" if 0 < self.layers_on_gpu < count else ""
-        name = self.file.name or self.file.path.stem
-        return f"{role}: {name} {self.file.quantisation}, {_mebi(self.file.bytes)}, on {place}{split}"
+        return place(role, self.file, self.layers_on_gpu, self.model.layers)
 
     def close(self) -> None:
         self.context.close()
         self.model.close()
+
+
+def place(role: str, file: ModelFile, layers_on_gpu: int, layers: int) -> str:
+    """One line: which model plays `role` and where it lives."""
+    where = "CPU" if not layers_on_gpu else "GPU" if layers_on_gpu >= layers else "GPU and CPU"
+    split = f" ({layers_on_gpu} of {layers} layers on the GPU)" if 0 < layers_on_gpu < layers else ""
+    return f"{role}: {file.name or file.path.stem} {file.quantisation}, {_mebi(file.bytes)}, on {where}{split}"
 
 
 def load(

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
 from localspec.planner.controller import AutoLength
 from localspec.planner.treecontrol import AutoTree
+from localspec.services import heads
+from localspec.services.heads import LoadedHead
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, load, need
 from localspec.services.notebook import Notebook
@@ -52,12 +55,16 @@ CONTEXT_LIMIT = 8192
 
 @dataclass(frozen=True)
 class Speculation:
-    """A way to speculate that can be resumed: who drafts, what, and who decides how far; `tree_name` as typed."""
+    """A way to speculate that can be resumed: who drafts, what, and who decides how far; `tree_name` as typed.
+
+    uses_head: the drafter reads the verifier's hidden rows.
+    """
 
     drafter: Drafter | None
     tree: Shape | Growth | None
     tree_name: str
     controller: Controller
+    uses_head: bool
 
 
 class Runtime:
@@ -85,6 +92,7 @@ class Runtime:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._capacity = engine.ctx_size or min(files["verifier"].context_length or CONTEXT_LIMIT, CONTEXT_LIMIT)
         self._drafter: Drafter | None = None
+        self._uses_head = False
         self._asked, self._length, self._tree_name = pair.drafter, pair.N, "none"
         self._options: Mapping[str, str] = {}
         self._tree: Shape | Growth | None = None
@@ -113,12 +121,14 @@ class Runtime:
                 files["draft"] = fetch.resolve(pair.draft, known, report)
             except CatalogError as error:
                 missing["draft"] = error
+        if "draft" in files and choice.drafter in (None, "auto") and pair.drafter == "model":
+            pair = replace(pair, drafter=heads.kind(files["draft"]) or pair.drafter)
         return cls(pair, engine, files, report, missing=missing)
 
     # -- what is loaded -----------------------------------------------------------------------------------------------
 
     @property
-    def _lent(self) -> list[Loaded]:
+    def _lent(self) -> list[Loaded | LoadedHead]:
         return self._lender.lent
 
     @property
@@ -238,16 +248,19 @@ class Runtime:
                     asked, tree = None, "none"
                 self._tree, self._controller = _control(N, asked, grows=entry.grows_trees, lookup=entry.is_lookup)
                 if resume:
-                    self._shelf[way] = Speculation(self._drafter, self._tree, tree, self._controller)
+                    self._shelf[way] = Speculation(self._drafter, self._tree, tree, self._controller, self._uses_head)
             else:
                 self._drafter, self._tree, self._controller = known.drafter, known.tree, known.controller
-                tree = known.tree_name
+                tree, self._uses_head = known.tree_name, known.uses_head
             self._asked, self._options, self._length, self._tree_name = drafter, options, N, tree
 
     def _built(self, drafter: str, options: Any) -> Drafter | None:
         """The drafter, or a warning and None: whatever is wrong with it, it can only cost time."""
+        self._lender.head_was_asked_for = False
         try:
-            return drafters.entry(drafter).drafter_class(options, self._lender)
+            built = drafters.entry(drafter).drafter_class(options, self._lender)
+            self._uses_head = self._lender.head_was_asked_for
+            return built
         except UsageError:
             raise
         except Exception as error:
@@ -268,7 +281,18 @@ class Runtime:
             )
         for note in comparison.notes:
             self._report.note(note)
-        return Second(lambda: self._load(role), comparison)
+        return Second(lambda: self._load(role), comparison, heads.kind(self._files[role]), self._load_head)
+
+    def _load_head(self, force: bool) -> LoadedHead:
+        engine = self.engine
+        return heads.load_head(
+            self._files["draft"],
+            self._verifier,
+            self._context_settings("draft"),
+            gpu_layers=engine.draft_gpu_layers,
+            force=force,
+            report=self._report,
+        )
 
     def _load(self, role: str) -> Loaded:
         engine, is_draft = self.engine, role != "verifier"
@@ -339,7 +363,9 @@ class Runtime:
         )
         generation.counters.N = self._length if speculate else 0
         generation.counters.tree = self._tree_name if speculate else "none"
-        stream = Stream(generation, self._turns, stop, self._speak_up)
+        listens = self._uses_head and speculate
+        start = partial(self._lender.listen, listens)
+        stream = Stream(generation, self._turns, stop, self._speak_up, start=start)
         self._streams.add(stream)
         return stream
 

@@ -64,13 +64,22 @@ class Stream:
     """
 
     def __init__(
-        self, generation: Generation, turns: Turns, stop: threading.Event, done: Callable[[], None] = lambda: None
+        self,
+        generation: Generation,
+        turns: Turns,
+        stop: threading.Event,
+        done: Callable[[], None] = lambda: None,
+        *,
+        start: Callable[[], None] = lambda: None,
     ) -> None:
-        """`stop` is what the generation looks at to see whether it has been cancelled; `done` is called at its end."""
+        """`stop` is what the generation looks at to see whether it has been cancelled.
+
+        `start` is called when it has its turn, `done` at its end.
+        """
         self._generation = generation
         self._stop = stop
         # Not a method: a generator that held this object would keep an abandoned stream, and the pair's turn, alive.
-        self._pieces = _pieces(generation, turns, done)
+        self._pieces = _pieces(generation, turns, start, done)
 
     def __iter__(self) -> Stream:
         return self
@@ -120,8 +129,11 @@ class Stream:
         self.close()
 
 
-def _pieces(generation: Generation, turns: Turns, done: Callable[[], None]) -> Generator[Piece, None, None]:
+def _pieces(
+    generation: Generation, turns: Turns, start: Callable[[], None], done: Callable[[], None]
+) -> Generator[Piece, None, None]:
     with turns.taken():
+        start()
         try:
             yield from generation
         finally:

@@ -14,12 +14,13 @@ from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
 from localspec.drafters.base import Budget, Drafter
 from localspec.drafters.registry import REGISTRY
-from localspec.engine.base import Context, Vocab
+from localspec.engine.base import Context, Head, Vocab
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.loop.answer import Answer
 from localspec.loop.control import FixedLength, RoundReport
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
+from tests.headlike import ModelHead
 
 NAMES = list(REGISTRY)
 Tree = Shape | Growth | None
@@ -28,13 +29,24 @@ TOY_PROMPT = [3, 1, 4, 1, 5, 3, 1, 4, 2]
 
 
 class Lender:
-    """Lends one context for the role "draft", however often it is asked for; some of its ids may be blocked."""
+    """Lends one context for the role "draft", however often it is asked for; some of its ids may be blocked.
+
+    Whoever wants a head gets what `head` makes, or else that context as one.
+    """
 
     def __init__(
-        self, vocab: Vocab, make: Callable[[], Context], *, known: int | None = None, blocked: Sequence[int] = ()
+        self,
+        vocab: Vocab,
+        make: Callable[[], Context],
+        *,
+        known: int | None = None,
+        blocked: Sequence[int] = (),
+        head: Callable[[], Head] | None = None,
     ) -> None:
         self._make = make
         self._made: Context | None = None
+        self._make_head = head
+        self._head: Head | None = None
         self._known = known
         self._blocked = np.array(blocked, dtype=np.int32)
         self.vocab_size = vocab.size
@@ -60,6 +72,11 @@ class Lender:
         self._made = self._made or self._make()
         return self._made
 
+    def head(self, kind: str, *, force: bool = False) -> Head:
+        if self._head is None:
+            self._head = self._make_head() if self._make_head else ModelHead(self.context("draft"))
+        return self._head
+
     def known(self, role: str) -> int:
         return self._known or self.vocab_size
 
@@ -70,6 +87,8 @@ class Lender:
         return built(name, self)
 
     def close(self) -> None:
+        if self._head:
+            self._head.close()
         if self._made:
             self._made.close()
 

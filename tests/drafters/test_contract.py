@@ -19,6 +19,7 @@ from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.model import LlamaModel
 from localspec.engine.toy import ToyContext
 from tests.drafters.settings import NAMES, TREES, Lender, budget, built, toy, toy_lender
+from tests.headlike import AlignedHead
 from tests.services import tiny
 
 GREEDY = Sampling(temperature=0.0)
@@ -185,20 +186,22 @@ def test_a_cancelled_draft_is_given_up_soon(drafter: Drafter) -> None:
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[tuple[LlamaModel, LlamaModel]]:
-    with (
-        LlamaModel(tiny.model("verifier"), gpu_layers=0) as verifier,
-        LlamaModel(tiny.model("draft"), gpu_layers=0) as draft,
-    ):
-        yield verifier, draft
+def models() -> Iterator[dict[str, LlamaModel]]:
+    loaded = {name: LlamaModel(tiny.model(name), gpu_layers=0) for name in ("verifier", "draft", "eagle3")}
+    yield loaded
+    for model in loaded.values():
+        model.close()
 
 
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("law", LAWS)
-def test_the_same_on_a_real_context(models: tuple[LlamaModel, LlamaModel], name: str, law: str, tree: str) -> None:
-    verifier, draft_model = models
+def test_the_same_on_a_real_context(models: dict[str, LlamaModel], name: str, law: str, tree: str) -> None:
     settings = ContextSettings(capacity=128, draft_room=8, leaves=8, flash_attn="off")
-    lender = Lender(verifier.vocab, lambda: LlamaContext(draft_model, settings))
+    lender = Lender(
+        models["verifier"].vocab,
+        lambda: LlamaContext(models["draft"], settings),
+        head=lambda: AlignedHead(models["eagle3"], models["verifier"], settings),
+    )
     drafter = built(name, lender)
     text = list(tiny.PROMPT)
     rng = np.random.default_rng(3)

@@ -23,6 +23,7 @@ from localspec.engine.toy import ToyContext, ToyModel
 from tests import zoo
 from tests.core import chisquare
 from tests.drafters.settings import NAMES, TOY_PROMPT, TREES, Lender, Pair, built, toy, toy_lender
+from tests.headlike import AlignedHead
 from tests.services import tiny
 
 LAWS = {
@@ -91,33 +92,36 @@ def test_greedy_is_the_largest_logit_whatever_the_rule(name: str, tree: str, rul
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[tuple[LlamaModel, LlamaModel]]:
-    with (
-        LlamaModel(tiny.model("verifier"), gpu_layers=0) as verifier,
-        LlamaModel(tiny.model("draft"), gpu_layers=0) as draft,
-    ):
-        yield verifier, draft
+def models() -> Iterator[dict[str, LlamaModel]]:
+    loaded = {name: LlamaModel(tiny.model(name), gpu_layers=0) for name in ("verifier", "draft", "eagle3")}
+    yield loaded
+    for model in loaded.values():
+        model.close()
 
 
 SETTINGS = ContextSettings(capacity=512, draft_room=8, leaves=8, flash_attn="off")
 
 
 @pytest.fixture(scope="module")
-def verifier(models: tuple[LlamaModel, LlamaModel]) -> Iterator[LlamaContext]:
-    with LlamaContext(models[0], SETTINGS) as context:
+def verifier(models: dict[str, LlamaModel]) -> Iterator[LlamaContext]:
+    with LlamaContext(models["verifier"], SETTINGS) as context:
         yield context
 
 
 @pytest.fixture(scope="module")
-def lender(models: tuple[LlamaModel, LlamaModel]) -> Iterator[Lender]:
-    made = Lender(models[0].vocab, lambda: LlamaContext(models[1], SETTINGS))
+def lender(models: dict[str, LlamaModel]) -> Iterator[Lender]:
+    made = Lender(
+        models["verifier"].vocab,
+        lambda: LlamaContext(models["draft"], SETTINGS),
+        head=lambda: AlignedHead(models["eagle3"], models["verifier"], SETTINGS),
+    )
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def expected(models: tuple[LlamaModel, LlamaModel]) -> dict[str, list[int]]:
-    with LlamaContext(models[0], SETTINGS) as context:
+def expected(models: dict[str, LlamaModel]) -> dict[str, list[int]]:
+    with LlamaContext(models["verifier"], SETTINGS) as context:
         return {law: plain(context, tiny.PROMPT, LAWS[law], COUNT, seed=7) for law in LAWS}
 
 
@@ -211,10 +215,10 @@ def test_the_count_would_notice_a_wrong_rule() -> None:
 @pytest.mark.parametrize("tree", ["chain", "2,2,1"])
 @pytest.mark.parametrize("N", [1, 2, 5, 8])
 def test_a_model_that_drafts_for_itself_is_right_for_400_tokens(
-    models: tuple[LlamaModel, LlamaModel], verifier: LlamaContext, N: int, tree: str
+    models: dict[str, LlamaModel], verifier: LlamaContext, N: int, tree: str
 ) -> None:
     """B27: a draft cache that is cut too far, or lacks the last accepted token, shows as acceptance that decays."""
-    own = Lender(models[0].vocab, lambda: LlamaContext(models[0], SETTINGS))
+    own = Lender(models["verifier"].vocab, lambda: LlamaContext(models["verifier"], SETTINGS))
     pair = Pair(verifier, verifier.model.vocab, built("model", own), TREES[tree])
     try:
         answer = pair.answer(tiny.PROMPT, sampling=LAWS["greedy"], rule=Coupled(0), count=400, N=N)

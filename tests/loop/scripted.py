@@ -11,8 +11,9 @@ from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Drafter
 from localspec.drafters.registry import REGISTRY
-from localspec.engine.base import Cancelled, Context, Pass, Vocab
+from localspec.engine.base import Cancelled, Context, Head, Pass, Vocab
 from localspec.errors import DrafterError
+from tests.headlike import ModelHead
 
 Propose = Callable[[Ids, int], Draft]
 """(committed text, limit) -> draft."""
@@ -125,6 +126,9 @@ class Lending:
             raise DrafterError(f"there is no model for {role}")
         self.lent.append(self._make())
         return self.lent[-1]
+
+    def head(self, kind: str, *, force: bool = False) -> Head:
+        return ModelHead(self.context("draft"))
 
     def drafter(self, name: str) -> Drafter:
         entry = REGISTRY[name]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,21 @@ def plain() -> Iterator[Runtime]:
 def pair() -> Iterator[Runtime]:
     with tiny.open_pair(drafter="model", N=4) as runtime:
         yield runtime
+
+
+@pytest.fixture(scope="module")
+def speculating() -> Iterator[Callable[[str], Runtime]]:
+    """Drafter -> a pair with the draft that it wants."""
+    with contextlib.ExitStack() as opened:
+        pairs: dict[str, Runtime] = {}
+
+        def get(drafter: str) -> Runtime:
+            draft = tiny.draft_for(drafter)
+            if draft not in pairs:
+                pairs[draft] = opened.enter_context(tiny.open_pair(draft=draft, N=4))
+            return pairs[draft]
+
+        yield get
 
 
 def talker(tmp_path: Path, text: str, **keys: Any) -> Path:
@@ -94,9 +110,11 @@ def test_answer_settings_that_mean_nothing(wrong: dict[str, Any], name: str) -> 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("size", [250, 254, 255, 256])
-def test_a_full_context_ends_where_plain_decoding_does(pair: Runtime, drafter: str, size: int) -> None:
+def test_a_full_context_ends_where_plain_decoding_does(
+    speculating: Callable[[str], Runtime], drafter: str, size: int
+) -> None:
     """B52: a block that does not fit is drafted shorter, and no evaluation ever fails for want of room."""
-    prompt = (PROMPT * 10)[:size]
+    prompt, pair = (PROMPT * 10)[:size], speculating(drafter)
     pair.respeculate(drafter, 8)
     expected = tiny.answer(pair, prompt, max_tokens=None, speculate=False)
     answer = tiny.answer(pair, prompt, max_tokens=None)
@@ -124,7 +142,8 @@ def test_an_empty_prompt_is_refused(pair: Runtime) -> None:
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_one_token_is_a_prompt(pair: Runtime, plain: Runtime, drafter: str) -> None:
+def test_one_token_is_a_prompt(speculating: Callable[[str], Runtime], plain: Runtime, drafter: str) -> None:
     """B57: no history for lookup, nothing to read ahead for a draft."""
+    pair = speculating(drafter)
     pair.respeculate(drafter, 4)
     assert tiny.answer(pair, [zoo.TURN]).tokens == tiny.answer(plain, [zoo.TURN]).tokens

@@ -18,13 +18,15 @@ from localspec.loop.answer import Answer
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
-from tests import wrecks, zoo
+from tests import eagle3, wrecks, zoo
 from tests.services.toy_pair import Collected
 
 ODD = 150
 """The ordinary id whose text differs between "verifier" and "odd"."""
 PROMPT = zoo.byte_ids("to be or not to be, to be or")
 GREEDY = Sampling(temperature=0.0)
+HEAD = eagle3.Kind(layers=(0, 1, 1))
+"""Of the head "eagle3" for "verifier", which has two layers."""
 FREE = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 DRAFTERS = list(REGISTRY)
 _BLUR = 0.05  # of a draft's weights against the verifier's: they agree on most tokens
@@ -59,6 +61,7 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "mamba-draft": lambda path: zoo.tiny_mamba(path, noise=_BLUR),
     "lfm2": zoo.tiny_lfm2,
     "lfm2-draft": lambda path: zoo.tiny_lfm2(path, noise=_BLUR),
+    "eagle3": lambda path: eagle3.tiny_eagle3(path, HEAD, vocabulary=_vocabulary()),
     "nan": _llama(nan=True),
     "cut": _cut("data"),
     "headless": _cut("header"),
@@ -84,6 +87,11 @@ def model(name: str) -> Path:
     """The file called `name`."""
     path = folder() / f"{name}.gguf"
     return path if path.exists() else WRITERS[name](path)
+
+
+def draft_for(drafter: str) -> str:
+    """The file that plays the draft when `drafter` is used with "verifier"."""
+    return drafter if drafter in WRITERS else "draft"
 
 
 def open_pair(

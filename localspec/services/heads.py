@@ -1,0 +1,150 @@
+"""Opens draft heads beside the verifier they were made for, once their file has been found to fit it.
+
+What a head's file claims is compared with the verifier before llama.cpp sees it, which aborts the process over sizes
+that do not match. A fingerprint, where the file has one, tells other weights apart as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from localspec.catalog import fingerprint
+from localspec.catalog.gguf import Header, read_header
+from localspec.catalog.modelfile import ModelFile
+from localspec.engine.context import ContextSettings
+from localspec.engine.eagle3 import Eagle3Head
+from localspec.engine.model import LlamaModel
+from localspec.errors import PairError
+from localspec.services.loading import Loaded, place
+from localspec.services.report import Report
+
+ALL_LAYERS = -1
+
+
+@dataclass(frozen=True)
+class LoadedHead:
+    """A head that follows a verifier. layers_on_gpu: as loaded; `context` is the head, by the name models use."""
+
+    file: ModelFile
+    model: LlamaModel
+    context: Eagle3Head
+    layers_on_gpu: int
+
+    def where(self, role: str) -> str:
+        """One line: which head this is and where it lives."""
+        return place(role, self.file, self.layers_on_gpu, self.model.layers)
+
+    def close(self) -> None:
+        self.context.close()
+        self.model.close()
+
+
+def kind(file: ModelFile) -> str:
+    """Which drafter a head file is for; "" when it is no head."""
+    if file.kind != "head":
+        return ""
+    return read_header(file.path).text("localspec.head.kind") or file.architecture
+
+
+def load_head(
+    file: ModelFile,
+    verifier: Loaded,
+    settings: ContextSettings,
+    *,
+    gpu_layers: int | None,
+    force: bool,
+    report: Report,
+) -> LoadedHead:
+    """Load `file` beside `verifier`, on the device where that is unless `gpu_layers` says otherwise.
+
+    `force` forgives that it was trained on another quantisation. Raises `PairError`, `LoadError`.
+    """
+    check(file, verifier.file, force=force)
+    layers = gpu_layers if gpu_layers is not None else ALL_LAYERS if verifier.layers_on_gpu else 0
+    report.note(f"Loading {file.path.name}")
+    model = LlamaModel(file.path, gpu_layers=layers)
+    try:
+        chains_only = replace(settings, leaves=0) if verifier.context.leaves == 1 else settings
+        head = Eagle3Head(model, verifier.context, chains_only)
+    except BaseException:
+        model.close()
+        raise
+    return LoadedHead(file, model, head, model.layers if layers else 0)
+
+
+def check(file: ModelFile, verifier: ModelFile, *, force: bool) -> None:
+    """Raises `PairError` when the head in `file` cannot be used with `verifier`, with the reason."""
+    header = read_header(file.path, arrays=("eagle3.target_layers",))
+    trained_on = fingerprint.read_fingerprint(header)
+    if trained_on is not None:
+        fingerprint.check(trained_on, fingerprint.of_verifier(verifier.path), force=force)
+    checks = {"eagle3": _check_eagle3}
+    found = kind(file)
+    if found not in checks:
+        raise PairError(
+            f"{file.path.name} is a head of the kind {found!r}, which localspec cannot run.",
+            hint=f"It runs heads of these kinds: {', '.join(checks)}.",
+        )
+    checks[found](file.path, header, verifier)
+
+
+def _check_eagle3(path: Path, header: Header, verifier: ModelFile) -> None:
+    """What llama.cpp would abort over, or answer with rows of noise."""
+    fits = _Fits(path, verifier)
+    shapes = {name: info.shape for name, info in header.table.items()}
+    width = header.number("eagle3.embedding_length")
+    ids = header.lengths.get("tokenizer.ggml.tokens", 0)
+    layers = header.numbers.get("eagle3.target_layers", [])
+    fits(len(layers) == 3, f"reads {len(layers)} layers of its verifier where an EAGLE-3 head reads three")
+    depth = verifier.layers or 0
+    fits(all(0 <= layer <= depth for layer in layers), f"reads the layers {layers}, the verifier has {depth}")
+    target = header.number("eagle3.target_hidden_size")
+    fits(target == verifier.width, f"reads hidden states {target} wide, the verifier's are {verifier.width}")
+    blocks = header.number("eagle3.block_count")
+    fits(blocks == 1, f"has {blocks} layers where llama.cpp runs one")
+    sizes = [header.number(f"eagle3.attention.{one}_length") for one in ("key", "value")]
+    fits(sizes[0] == sizes[1], f"has keys {sizes[0]} wide and values {sizes[1]} wide, which llama.cpp does not run")
+    embedding, output = shapes.get("token_embd.weight"), shapes.get("output.weight")
+    if embedding is None or output is None:
+        what = "embedding" if embedding is None else "output"
+        fits(width == verifier.width, f"has no {what} of its own and is {width} wide, the verifier {verifier.width}")
+    if embedding is not None:
+        fits(embedding[-1] >= ids, f"embeds {embedding[-1]:,} of its {ids:,} token ids")
+    if output is None:
+        fits("d2t" not in shapes, "has a reduced vocabulary (d2t) and no output of its own")
+        fits(
+            ids == verifier.vocab_size, f"has {ids:,} token ids and no output, the verifier's has {verifier.vocab_size}"
+        )
+    if "d2t" in shapes:
+        _check_map(fits, path, header, ids)
+
+
+def _check_map(fits: Callable[[bool, str], None], path: Path, header: Header, ids: int) -> None:
+    """The draft vocabulary: a list of ids of the verifier."""
+    info = header.table["d2t"]
+    fits(
+        info.type_name == "I64" and len(info.shape) == 1, f"maps its vocabulary with {info.type_name} numbers, not I64"
+    )
+    with path.open("rb") as file:
+        file.seek(info.offset)
+        mapped = np.frombuffer(file.read(info.size or 0), dtype="<i8")
+    inside = (mapped >= 0) & (mapped < ids)
+    fits(bool(inside.all()), f"maps its vocabulary to id {mapped[~inside][:1]}, and there are {ids:,} ids")
+
+
+class _Fits:
+    """Raises `PairError` with a fact about the head unless it is as it should be."""
+
+    def __init__(self, path: Path, verifier: ModelFile) -> None:
+        self._name = path.name
+        self._verifier = verifier.name or verifier.path.stem
+
+    def __call__(self, right: bool, fact: str) -> None:
+        if not right:
+            raise PairError(
+                f"The head {self._name} does not fit {self._verifier}: it {fact}.", hint=fingerprint.OTHER_HEAD
+            )

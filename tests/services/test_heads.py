@@ -1,0 +1,208 @@
+"""Heads through the real runtime: found by their file, refused with a reason, listened for only while they are used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.catalog import fingerprint
+from localspec.catalog.modelfile import read_model
+from localspec.engine.base import FeatureSpec
+from localspec.services import heads
+from localspec.services.runtime import Runtime
+from tests import zoo
+from tests.eagle3 import Kind, tensors, tiny_eagle3
+from tests.services import tiny
+from tests.services.tiny import FREE, GREEDY, HEAD, PROMPT
+from tests.services.toy_pair import Collected
+
+VOCABULARY = zoo.byte_vocabulary(ends=(zoo.OTHER_END,))
+LAWS = {"greedy": GREEDY, "no filters": FREE}
+
+
+def capture(runtime: Runtime) -> Any:
+    """What the verifier keeps for the runtime's head."""
+    (head,) = (loaded for loaded in runtime._lent if isinstance(loaded, heads.LoadedHead))
+    return head.context.capture
+
+
+@pytest.mark.parametrize("tree", ["none", "2,2,1", "auto"])
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
+def test_chains_and_trees_are_drafted_and_change_nothing(tree: str, law: str, acceptance: str) -> None:
+    """Coupled is compared token by token; with the other rule greedy is the same and the law is tested elsewhere."""
+    with tiny.open_pair(draft="eagle3", drafter="eagle3", N=4, tree=tree) as pair:
+        plain = tiny.answer(pair, sampling=LAWS[law], seed=3, speculate=False)
+        answer = tiny.answer(pair, sampling=LAWS[law], seed=3, acceptance=acceptance)
+        assert answer.stats.drafter == "eagle3"
+        assert answer.stats.drafted > (40 if tree == "none" else 60)
+        if acceptance == "coupled" or law == "greedy":
+            assert answer.tokens == plain.tokens
+
+
+def test_a_head_is_known_by_its_file() -> None:
+    with tiny.open_pair(draft="eagle3") as pair:
+        assert (pair.drafter, pair.settings()["drafter_asked"]) == ("eagle3", "eagle3")
+        assert any(line.startswith("draft: ") for line in pair.placement)
+
+
+def test_the_verifier_keeps_rows_only_while_the_head_drafts() -> None:
+    """Plain answers and other drafters cost nothing; then only what lacks its rows is read again."""
+    with tiny.open_pair(draft="eagle3", drafter="eagle3", N=4) as pair:
+        first = tiny.answer(pair)
+        rows = capture(pair)
+        assert rows.on
+        assert rows.end == len(PROMPT) + len(first.tokens) - 1
+        longer = [*PROMPT, *first.tokens, *PROMPT]
+        tiny.answer(pair, longer, speculate=False, max_tokens=5)
+        assert not rows.on
+        assert rows.end == len(PROMPT) + len(first.tokens) - 1
+        again = tiny.answer(pair, longer, max_tokens=5)
+        assert rows.on
+        assert again.stats.prefill_tokens == len(PROMPT)
+        pair.respeculate("ngram", 4)
+        tiny.answer(pair, longer, max_tokens=5)
+        assert not rows.on
+        pair.respeculate("eagle3", 4)
+        assert tiny.answer(pair, longer, max_tokens=5).stats.drafted > 0
+
+
+def test_ways_that_are_resumed_listen_or_not() -> None:
+    with tiny.open_pair(draft="eagle3", drafter="eagle3", N=4) as pair:
+        plain = tiny.answer(pair, speculate=False).tokens
+        for _ in range(2):
+            for drafter in ("eagle3", "none", "ngram", "lookahead"):
+                pair.respeculate(drafter, 4, {}, resume=True)
+                pair.forget()
+                answer = tiny.answer(pair)
+                assert answer.tokens == plain
+                assert capture(pair).on == (drafter == "eagle3")
+                assert answer.stats.drafted > 0 or drafter in ("none", "ngram")
+
+
+def test_the_next_turn_reads_only_what_is_new() -> None:
+    with tiny.open_pair(draft="eagle3", drafter="eagle3", N=4) as pair:
+        first = tiny.answer(pair)
+        (head,) = (loaded.context for loaded in pair._lent)
+        before = head.evaluated
+        turn = [*PROMPT, *first.tokens, *zoo.byte_ids("and more")]
+        tiny.answer(pair, turn, max_tokens=1)
+        assert head.evaluated - before <= len(turn) - len(PROMPT) - len(first.tokens) + 5
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("draft", "language model"),
+        ("foreign-head", "tokens|tokenizer"),
+        ("deep", r"layers \[1, 2, 9\], the verifier has 2"),
+        ("wide", "hidden states 96 wide, the verifier's are 64"),
+        ("narrow", "no embedding of its own and is 32 wide"),
+        ("two-blocks", "has 2 layers"),
+        ("no-query", "attn_q"),
+        ("no-fc", "fc.weight"),
+        ("no-output", "reduced vocabulary .* no output"),
+        ("bad-map", "id .*100000"),
+        ("i32-map", "I32"),
+        ("two-read", "reads 2 layers"),
+        ("short-embedding", "embeds 200 of its 261"),
+        ("fingerprint", "other sizes|width|layers|trained for"),
+        ("other-quantisation", "Q8_0"),
+    ],
+)
+def test_a_head_that_does_not_fit_is_told_once_and_decoded_plainly(tmp_path: Path, head: str, words: str) -> None:
+    """Most of these would abort the process inside llama.cpp."""
+    report = Collected()
+    path = write(tmp_path / f"{head}.gguf", head)
+    with tiny.open_pair(draft=path, drafter="eagle3", report=report) as pair:
+        assert pair.drafter == "none"
+        assert len(tiny.answer(pair, max_tokens=5).tokens) == 5
+    (warning,) = report.warnings
+    assert "eagle3 cannot be used" in warning
+    assert re.search(words, warning), warning
+
+
+def write(path: Path, which: str) -> Path:
+    """A head with something wrong."""
+    whole = tensors(HEAD, VOCABULARY)
+    mine = fingerprint.of_verifier(tiny.model("verifier"))
+    keys = {"vocabulary": VOCABULARY}
+    match which:
+        case "draft":
+            return tiny.model("draft")
+        case "foreign-head":
+            return tiny_eagle3(path, HEAD, vocabulary=zoo.spm_vocabulary())
+        case "deep":
+            return tiny_eagle3(path, replace(HEAD, layers=(1, 2, 9)), **keys)
+        case "wide":
+            return tiny_eagle3(path, replace(HEAD, width=96), **keys)
+        case "narrow":
+            return tiny_eagle3(path, replace(HEAD, head_width=32), **keys)
+        case "two-blocks":
+            return tiny_eagle3(path, replace(HEAD, head_blocks=2), **keys)
+        case "no-query":
+            return tiny_eagle3(path, HEAD, changed={"blk.0.attn_q.weight": None}, **keys)
+        case "no-fc":
+            return tiny_eagle3(path, HEAD, changed={"fc.weight": None}, **keys)
+        case "no-output":
+            return tiny_eagle3(path, HEAD, changed={"output.weight": None}, **keys)
+        case "bad-map":
+            return tiny_eagle3(path, HEAD, changed={"d2t": np.append(whole["d2t"][:-1], 100_000)}, **keys)
+        case "i32-map":
+            return tiny_eagle3(path, HEAD, changed={"d2t": whole["d2t"].astype(np.int32)}, **keys)
+        case "two-read":
+            return tiny_eagle3(path, Kind(layers=(0, 1)), **keys)
+        case "short-embedding":
+            embedding = np.zeros((200, zoo.WIDTH), dtype=np.float32)
+            return tiny_eagle3(path, HEAD, changed={"token_embd.weight": embedding}, **keys)
+        case "fingerprint":
+            other = fingerprint.keys(replace(mine, layers=7), kind="eagle3")
+            return tiny_eagle3(path, HEAD, extra=other, **keys)
+        case _:
+            other = fingerprint.keys(replace(mine, file_type="Q8_0"), kind="eagle3")
+            return tiny_eagle3(path, HEAD, extra=other, **keys)
+
+
+def test_another_quantisation_can_be_forced(tmp_path: Path) -> None:
+    path = write(tmp_path / "head.gguf", "other-quantisation")
+    report = Collected()
+    with tiny.open_pair(draft=path, options={"force": "true"}, drafter="eagle3", N=4, report=report) as pair:
+        assert pair.drafter == "eagle3"
+        assert tiny.answer(pair).stats.drafted > 0
+    assert report.warnings == []
+
+
+def test_a_head_is_no_draft_model() -> None:
+    report = Collected()
+    with tiny.open_pair(draft="eagle3", drafter="model", report=report) as pair:
+        assert pair.drafter == "none"
+    (warning,) = report.warnings
+    assert "--drafter eagle3" in warning
+
+
+def test_a_verifier_that_has_to_be_watched_drafts_all_the_same(tmp_path: Path) -> None:
+    """Gemma 3 does not give the inputs of its layers; its sliding window allows chains only."""
+    head = tiny_eagle3(tmp_path / "head.gguf", replace(HEAD, layers=(1, 1, 1)))
+    with tiny.open_pair("swa", head, drafter="eagle3", N=3, tree="auto") as pair:
+        plain = tiny.answer(pair, speculate=False)
+        answer = tiny.answer(pair)
+        assert answer.stats.drafted > 0
+        assert answer.tokens == plain.tokens
+
+
+def test_kinds_of_files(tmp_path: Path) -> None:
+    assert heads.kind(read_model(tiny.model("eagle3"))) == "eagle3"
+    assert heads.kind(read_model(tiny.model("verifier"))) == ""
+
+
+def test_what_is_kept_is_told() -> None:
+    """For 256 tokens: fused rows of the head's width, and one batch of the raw ones."""
+    with tiny.open_pair(draft="eagle3", drafter="eagle3") as pair:
+        rows = capture(pair)
+        assert rows.spec == FeatureSpec((0, 1, 1))
+        assert rows.bytes == 4 * (256 * 64 + 512 * 192)
