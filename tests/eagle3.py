@@ -14,6 +14,9 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from localspec.catalog import fingerprint
+from localspec.catalog.gguf import raw_values, read_header
+from localspec.catalog.ggufwriter import encode, write_gguf
 from tests import zoo
 
 Array = npt.NDArray[np.float64]
@@ -129,6 +132,71 @@ def tiny_eagle3(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def random_head(path: Path, verifier: Path, *, ids: int = 16_384, kind: str = "Q8_0", seed: int = 0) -> Path:
+    """A random head of full size for a llama-like verifier, with its tokenizer and fingerprint."""
+    header = read_header(verifier)
+    architecture = header.text("general.architecture")
+    number = {
+        name: header.number(f"{architecture}.{name}") or 0
+        for name in ("embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv")
+    }
+    width, feed, heads, heads_kv = number.values()
+    layers, size = header.number(f"{architecture}.block_count") or 0, width // heads
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "fc": (width, 3 * width),
+        "output": (ids, width),
+        "blk.0.attn_q": (width, 2 * width),
+        "blk.0.attn_k": (heads_kv * size, 2 * width),
+        "blk.0.attn_v": (heads_kv * size, 2 * width),
+        "blk.0.attn_output": (width, width),
+        "blk.0.ffn_gate": (feed, width),
+        "blk.0.ffn_up": (feed, width),
+        "blk.0.ffn_down": (width, feed),
+    }
+    found = {
+        f"{name}.weight": encode(rng.normal(0, shape[1] ** -0.5, shape).astype(np.float32), kind)
+        for name, shape in shapes.items()
+    }
+    norms = ("output_norm", "blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm")
+    found |= {f"{name}.weight": encode(np.ones(width), "F32") for name in norms}
+    vocabulary = header.lengths["tokenizer.ggml.tokens"]
+    found["d2t"] = encode(np.sort(rng.choice(vocabulary, ids, replace=False)), "I64")
+    numbers = number | {"block_count": 1, "context_length": 8192, "target_hidden_size": width}
+    keys: dict[str, Any] = {"general.architecture": "eagle3", "general.name": "random head"}
+    keys |= {f"eagle3.{name}": value for name, value in numbers.items()}
+    keys |= {
+        "eagle3.rope.dimension_count": size,
+        "eagle3.attention.layer_norm_rms_epsilon": 1e-5,
+        "eagle3.target_layers": [2, layers // 2, layers - 3],
+    }
+    keys |= fingerprint.keys(fingerprint.of_verifier(verifier), kind="eagle3")
+    write_gguf(path, keys | raw_values(verifier, "tokenizer."), found)
+    return path
+
+
+def knowing_head(path: Path, *, vocabulary: zoo.Vocabulary | None = None) -> Path:
+    """A head that says what `zoo.script_model` says, word for word, from the token it is given next.
+
+    Its attention looks at its own position only (equal queries and keys turn apart with distance) and hands on the
+    embedding of that token; the hidden rows are switched off by a norm of zeros. Embedding and output are the
+    verifier's.
+    """
+    vocabulary = vocabulary or zoo.byte_vocabulary()
+    width = -(-len(vocabulary) // 32) * 32
+    kind = Kind(own_output=False, reduced=0, norm_before_residual=True, layers=(0, 0, 0), width=width, head_width=width)
+    zero = {name: np.zeros_like(values) for name, values in tensors(kind, vocabulary).items()}
+    ones, identity = np.ones(width, dtype=np.float32), np.eye(width, dtype=np.float32)
+    known = {f"{name}.weight": ones for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")}
+    known["blk.0.attn_output.weight"] = identity
+    known["blk.0.attn_v.weight"] = np.concatenate([identity, 0 * identity], axis=1)
+    # A normed embedding is one number, the root of the width, and zeros.
+    loud = np.zeros((width, 2 * width), dtype=np.float32)
+    loud[:, :width] = 40.0 / np.sqrt(width)
+    known["blk.0.attn_q.weight"] = known["blk.0.attn_k.weight"] = loud
+    return tiny_eagle3(path, kind, vocabulary=vocabulary, changed=zero | known)
 
 
 def rms(row: Array, weight: Array) -> Array:

@@ -22,6 +22,7 @@ from localspec.engine.batch import TokenBatch
 from localspec.engine.branches import Branches
 from localspec.engine.features import Capture, Reduce
 from localspec.engine.hidden import HiddenRows, Tap, check, check_last_layer
+from localspec.engine.listening import Listening
 from localspec.engine.memory import Memory, Snapshots, StateCopy, Truncation
 from localspec.engine.model import LlamaModel
 from localspec.engine.native import lib
@@ -101,7 +102,6 @@ class LlamaContext:
         self._ticket = 0
         self._rows_at: int | None = None
         self._rows: npt.NDArray[np.float32] | None = None
-        self._captures: list[Capture] = []
         self._tap: Tap | None = None
         self.dependants = 0
         """Other native contexts that point at this one, which must not be made anew meanwhile."""
@@ -135,9 +135,8 @@ class LlamaContext:
             )
         self._outputs = rows
         self._batch = TokenBatch(params.n_batch, 1 + settings.leaves)
-        self._hidden = HiddenRows(
-            self._handle, width=model.width, layers=model.layers, batch=params.n_batch, tap=self._tap
-        )
+        hidden = HiddenRows(self._handle, width=model.width, layers=model.layers, batch=params.n_batch, tap=self._tap)
+        self._listening = Listening(hidden, batch=params.n_batch, outputs=rows)
         self._memory_handle = lib.llama_get_memory(self._handle)
         self._branches = Branches(self._memory_handle)
         self.capacity = min(settings.capacity, int(lib.llama_n_ctx_seq(self._handle)))
@@ -153,6 +152,11 @@ class LlamaContext:
         """The llama_context pointer, for the other files of this folder."""
         self._check_open()
         return self._handle
+
+    @property
+    def is_watched(self) -> bool:
+        """True when hidden rows are had by a callback for every tensor, also while nobody listens."""
+        return self._tap is not None
 
     @property
     def has_trees(self) -> bool:
@@ -198,8 +202,7 @@ class LlamaContext:
         keep = common_prefix(self.tokens, wanted)
         if logits and keep and keep == len(wanted):
             keep -= 1  # the last token has to be evaluated again for its row
-        for capture in self._listening():
-            keep = min(keep, capture.missing_from(keep, len(wanted)))
+        keep = self._listening.missing_from(keep, len(wanted))
         if keep < self._length or self._open:
             self._retreat(keep)
         return self._extend(wanted, logits=logits, progress=progress, cancelled=cancelled)
@@ -217,11 +220,11 @@ class LlamaContext:
             while self._length < len(wanted):
                 if cancelled and cancelled():
                     return None
-                piece = wanted[self._length : self._piece_end(len(wanted))]
+                piece = wanted[self._length : self._listening.before_piece(self._length, len(wanted))]
                 last = self._length + len(piece) == len(wanted)
                 rows: Literal["all", "last", "none"] = "last" if logits and last else "none"
                 code = self._decode(
-                    self._batch.fill(piece, self._length, rows="all" if self._hidden.last_rows else rows)
+                    self._batch.fill(piece, self._length, rows="all" if self._listening.all_rows else rows)
                 )
                 if code == _ABORTED or code < _REFUSED:
                     # Part of the piece may be in the cache. Nothing is evaluated again here: someone may be waiting.
@@ -229,7 +232,7 @@ class LlamaContext:
                 if code == _ABORTED and cancelled and cancelled():
                     return None
                 self._check(code)
-                self._keep_rows(self._length, slice(0, len(piece)))
+                self._listening.keep(self._length, slice(0, len(piece)))
                 self._append(piece)
                 if progress:
                     progress(self._length - first, total)
@@ -239,7 +242,7 @@ class LlamaContext:
         if not logits:
             return None
         self.memory.before(self._length)  # a draft may follow, token by token
-        return LlamaPass(self, self._ticket, 1, first=len(piece) - 1 if self._hidden.last_rows else 0)
+        return LlamaPass(self, self._ticket, 1, first=len(piece) - 1 if self._listening.all_rows else 0)
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
@@ -257,7 +260,7 @@ class LlamaContext:
             self.memory.before(self._length)
         self._open, self._grown, self._draft = True, False, draft
         self._pending = pending
-        self._hidden.listen_to_final(any(capture.spec.final for capture in self._listening()))
+        self._listening.before_round()
         if draft.is_chain:
             batch = self._batch.fill_chain(pending, draft.tokens, self._length)
         else:
@@ -311,7 +314,7 @@ class LlamaContext:
         assert self._open, "commit without an evaluate"
         start, evaluated = self._length, self._evaluated
         if not self._grown:
-            self._keep_rows(start, [0, *(node + 1 for node in path)])
+            self._listening.keep(start, [0, *(node + 1 for node in path)])
             self._tokens[self._length] = self._pending
             self._length += 1
         if path:
@@ -420,8 +423,7 @@ class LlamaContext:
     def _shrink(self, length: int) -> None:
         """The cache holds `length` tokens, at most as many as before."""
         self._length = length
-        for capture in self._captures:
-            capture.truncate(length)
+        self._listening.truncate(length)
 
     # -- hidden rows --------------------------------------------------------------------------------------------------
 
@@ -447,43 +449,18 @@ class LlamaContext:
             reduce=reduce,
             width=width,
         )
-        self._captures.append(capture)
-        self.listen()
+        self._listening.add(capture)
         return capture
 
     def release(self, capture: Capture) -> None:
         """Forget the rows of `capture`, and stop computing what only it asked for. Once is enough."""
-        capture.on = False
-        if capture in self._captures:
-            self._captures.remove(capture)
         if self._handle:
-            self.listen()
+            self._listening.remove(capture)
 
     def listen(self) -> None:
-        """Switch on what the captures that are `on` ask for; to be called after one was switched on or off."""
-        self._hidden.listen({layer for capture in self._listening() for layer in capture.spec.layers})
-        self._hidden.listen_to_final(any(capture.spec.final for capture in self._listening()))
-
-    def _listening(self) -> list[Capture]:
-        return [capture for capture in self._captures if capture.on]
-
-    def _piece_end(self, total: int) -> int:
-        """How far the next piece of a text of `total` tokens goes; switches the final rows on where they are wanted.
-
-        They need an output row for each token, so they come in pieces of as many as there are.
-        """
-        finals = [capture.wanted_from(total) for capture in self._listening() if capture.spec.final]
-        first = min(finals, default=total)
-        self._hidden.listen_to_final(self._length >= first and bool(finals))
-        if self._length < first:
-            return min(first, self._length + self._batch.capacity)
-        return min(total, self._length + (self._outputs if finals else self._batch.capacity))
-
-    def _keep_rows(self, position: int, rows: slice | list[int]) -> None:
-        """Hand rows of the last evaluation, those of the positions from `position` on, to the captures."""
-        for capture in self._listening():
-            if not capture.spec.final or self._hidden.last_rows:
-                capture.add(position, self._hidden.read(capture.spec, rows))
+        """To be called after a capture was switched on or off."""
+        self._check_open()
+        self._listening.refresh()
 
     def _watch(self, layers: list[int]) -> None:
         """Make the native context anew, with a callback that sees the inputs of `layers` pass."""
@@ -552,9 +529,14 @@ class LlamaContext:
             raise DecodeError("this context has been closed", hint="Load the model again.")
 
     def _create_anew(self, tap: Tap | None) -> None:
+        assert not self._open, "made anew in the middle of a round"
+        listening = self._listening
+        self._shrink(0)
         self._free()
-        self._tap, self._rows_at = tap, None
+        self._tap, self._rows_at, self._last_pass = tap, None, 0
         self._create()
+        for capture in listening.captures:
+            self._listening.add(capture)
 
     def close(self) -> None:
         self._free()

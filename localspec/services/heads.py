@@ -12,17 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.catalog import fingerprint
+from localspec.catalog import fingerprint, vocabularies
 from localspec.catalog.gguf import Header, read_header
 from localspec.catalog.modelfile import ModelFile
+from localspec.catalog.vocabularies import Comparison, read_vocabulary
 from localspec.engine.context import ContextSettings
+from localspec.engine.devices import compute_devices, devices
 from localspec.engine.eagle3 import Eagle3Head
 from localspec.engine.model import LlamaModel
 from localspec.errors import PairError
-from localspec.services.loading import Loaded, place
+from localspec.services.loading import MEBI, Loaded, place
 from localspec.services.report import Report
 
 ALL_LAYERS = -1
+TOLD = 64 * MEBI
+"""Bytes of hidden states from which on the user is told."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,14 @@ def kind(file: ModelFile) -> str:
     return read_header(file.path).text("localspec.head.kind") or file.architecture
 
 
+def compare(file: ModelFile, verifier: ModelFile) -> Comparison:
+    """What the head's vocabulary shares with the verifier's; all of it where the file leaves it to the verifier."""
+    theirs = read_vocabulary(verifier.path)
+    if file.kind == "head" and not read_header(file.path).lengths.get("tokenizer.ggml.tokens"):
+        return Comparison(known=min(len(theirs), file.vocab_size or len(theirs)), blocked=(), fatal=(), notes=())
+    return vocabularies.compare(theirs, read_vocabulary(file.path))
+
+
 def load_head(
     file: ModelFile,
     verifier: Loaded,
@@ -65,7 +77,6 @@ def load_head(
     """
     check(file, verifier.file, force=force)
     layers = gpu_layers if gpu_layers is not None else ALL_LAYERS if verifier.layers_on_gpu else 0
-    report.note(f"Loading {file.path.name}")
     model = LlamaModel(file.path, gpu_layers=layers)
     try:
         chains_only = replace(settings, leaves=0) if verifier.context.leaves == 1 else settings
@@ -73,7 +84,17 @@ def load_head(
     except BaseException:
         model.close()
         raise
-    return LoadedHead(file, model, head, model.layers if layers else 0)
+    if verifier.context.is_watched:
+        report.note(
+            f"llama.cpp does not give the hidden states of {verifier.model.architecture}: its evaluation is watched "
+            "for them, which makes each pass slower."
+        )
+    if head.capture.bytes >= TOLD:
+        report.note(
+            f"The head keeps the hidden states of the text: up to {head.capture.bytes / MEBI:,.0f} MiB of memory "
+            f"for {verifier.context.capacity:,} tokens."
+        )
+    return LoadedHead(file, model, head, model.layers if layers and compute_devices(devices()) else 0)
 
 
 def check(file: ModelFile, verifier: ModelFile, *, force: bool) -> None:
@@ -82,22 +103,16 @@ def check(file: ModelFile, verifier: ModelFile, *, force: bool) -> None:
     trained_on = fingerprint.read_fingerprint(header)
     if trained_on is not None:
         fingerprint.check(trained_on, fingerprint.of_verifier(verifier.path), force=force)
-    checks = {"eagle3": _check_eagle3}
-    found = kind(file)
-    if found not in checks:
-        raise PairError(
-            f"{file.path.name} is a head of the kind {found!r}, which localspec cannot run.",
-            hint=f"It runs heads of these kinds: {', '.join(checks)}.",
-        )
-    checks[found](file.path, header, verifier)
+    check_kind(file)
+    _KINDS[kind(file)](file, header, verifier)
 
 
-def _check_eagle3(path: Path, header: Header, verifier: ModelFile) -> None:
+def _check_eagle3(file: ModelFile, header: Header, verifier: ModelFile) -> None:
     """What llama.cpp would abort over, or answer with rows of noise."""
-    fits = _Fits(path, verifier)
+    fits = _Fits(file.path, verifier)
     shapes = {name: info.shape for name, info in header.table.items()}
     width = header.number("eagle3.embedding_length")
-    ids = header.lengths.get("tokenizer.ggml.tokens", 0)
+    ids = file.vocab_size or 0
     layers = header.numbers.get("eagle3.target_layers", [])
     fits(len(layers) == 3, f"reads {len(layers)} layers of its verifier where an EAGLE-3 head reads three")
     depth = verifier.layers or 0
@@ -116,24 +131,35 @@ def _check_eagle3(path: Path, header: Header, verifier: ModelFile) -> None:
         fits(embedding[-1] >= ids, f"embeds {embedding[-1]:,} of its {ids:,} token ids")
     if output is None:
         fits("d2t" not in shapes, "has a reduced vocabulary (d2t) and no output of its own")
-        fits(
-            ids == verifier.vocab_size, f"has {ids:,} token ids and no output, the verifier's has {verifier.vocab_size}"
-        )
+        theirs = verifier.vocab_size
+        fits(ids == theirs, f"has {ids:,} token ids and no output of its own, the verifier's has {theirs:,}")
     if "d2t" in shapes:
-        _check_map(fits, path, header, ids)
+        _check_map(fits, file.path, header, ids)
 
 
 def _check_map(fits: Callable[[bool, str], None], path: Path, header: Header, ids: int) -> None:
     """The draft vocabulary: a list of ids of the verifier."""
     info = header.table["d2t"]
-    fits(
-        info.type_name == "I64" and len(info.shape) == 1, f"maps its vocabulary with {info.type_name} numbers, not I64"
-    )
+    right = info.type_name == "I64" and len(info.shape) == 1
+    fits(right, f"maps its vocabulary with {info.type_name} numbers where llama.cpp wants I64")
     with path.open("rb") as file:
         file.seek(info.offset)
         mapped = np.frombuffer(file.read(info.size or 0), dtype="<i8")
     inside = (mapped >= 0) & (mapped < ids)
     fits(bool(inside.all()), f"maps its vocabulary to id {mapped[~inside][:1]}, and there are {ids:,} ids")
+
+
+_KINDS = {"eagle3": _check_eagle3}
+
+
+def check_kind(file: ModelFile) -> None:
+    """Raises `PairError` for a head that is of no kind known here."""
+    found = kind(file)
+    if found and found not in _KINDS:
+        raise PairError(
+            f"{file.path.name} is a head of the kind {found}, which localspec does not run",
+            hint=f"It runs heads of the kind {' or '.join(_KINDS)}.",
+        )
 
 
 class _Fits:

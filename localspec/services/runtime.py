@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.catalog import fetch, registry, vocabularies
+from localspec.catalog import fetch, registry
 from localspec.catalog.modelfile import ModelFile
 from localspec.core.coupled import Coupled
 from localspec.core.draft import Draft
@@ -122,7 +122,8 @@ class Runtime:
             except CatalogError as error:
                 missing["draft"] = error
         if "draft" in files and choice.drafter in (None, "auto") and pair.drafter == "model":
-            pair = replace(pair, drafter=heads.kind(files["draft"]) or pair.drafter)
+            kind = heads.kind(files["draft"])
+            pair = replace(pair, drafter=kind) if kind in drafters.REGISTRY else pair
         return cls(pair, engine, files, report, missing=missing)
 
     # -- what is loaded -----------------------------------------------------------------------------------------------
@@ -273,15 +274,16 @@ class Runtime:
             raise self._missing[role]
         if role not in self._files:
             return None
-        verifier, second = (vocabularies.read_vocabulary(self._files[name].path) for name in ("verifier", role))
-        comparison = vocabularies.compare(verifier, second)
+        verifier, second = self._files["verifier"], self._files[role]
+        heads.check_kind(second)
+        comparison = heads.compare(second, verifier)
         if not comparison.is_compatible:
             raise PairError(
                 comparison.fatal[0], hint="Choose a draft of the verifier's own family, or --drafter ngram."
             )
         for note in comparison.notes:
             self._report.note(note)
-        return Second(lambda: self._load(role), comparison, heads.kind(self._files[role]), self._load_head)
+        return Second(lambda: self._load(role), comparison, heads.kind(second), self._load_head)
 
     def _load_head(self, force: bool) -> LoadedHead:
         engine = self.engine

@@ -137,7 +137,8 @@ def test_what_is_off_costs_nothing(loaded: dict[str, LlamaModel]) -> None:
             capture = context.capture(FeatureSpec((1, 2), final=True))
             if not on:
                 context.release(capture)
-            assert bool(context._hidden._on) == context._hidden.last_rows == on
+            hidden = context._listening._hidden
+            assert bool(hidden._on) == hidden.last_rows == on
             context.rewind(0)
             result = context.prefill(TEXT[:20])
             assert result is not None
@@ -174,6 +175,24 @@ def test_several_listen_at_once(loaded: dict[str, LlamaModel]) -> None:
         context.release(first)
         context.prefill(TEXT[:30], logits=False)
         assert (second.end, first.end) == (30, 20)
+
+
+def test_who_listens_goes_on_when_the_context_is_made_anew(loaded: dict[str, LlamaModel]) -> None:
+    with LlamaContext(loaded["swa"], SMALL) as context:
+        final = context.capture(FeatureSpec(final=True))
+        context.prefill(TEXT[:20], logits=False)
+        layer = context.capture(FeatureSpec((1,)))
+        assert (context.is_watched, context.length, final.end) == (True, 0, 0)
+        context.prefill(TEXT[:30], logits=False)
+        assert (final.end, layer.end) == (30, 30)
+        assert_alike(final.rows(0, 30), fresh(loaded["swa"], FeatureSpec(final=True), TEXT[:30]))
+
+
+def test_a_context_that_others_point_at_is_not_made_anew(loaded: dict[str, LlamaModel]) -> None:
+    with LlamaContext(loaded["swa"], SMALL) as context:
+        context.dependants += 1
+        with pytest.raises(LoadError, match="not possible here"):
+            context.capture(FeatureSpec((1,)))
 
 
 def test_an_architecture_is_asked_once(loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,13 @@ from localspec.engine.base import FeatureSpec
 from localspec.services import heads
 from localspec.services.runtime import Runtime
 from tests import zoo
-from tests.eagle3 import Kind, tensors, tiny_eagle3
+from tests.eagle3 import Kind, knowing_head, random_head, tensors, tiny_eagle3
 from tests.services import tiny
 from tests.services.tiny import FREE, GREEDY, HEAD, PROMPT
 from tests.services.toy_pair import Collected
 
 VOCABULARY = zoo.byte_vocabulary(ends=(zoo.OTHER_END,))
+ONE = {"output_norm.weight": np.ones(zoo.WIDTH, dtype=np.float32)}
 LAWS = {"greedy": GREEDY, "no filters": FREE}
 
 
@@ -43,6 +44,29 @@ def test_chains_and_trees_are_drafted_and_change_nothing(tree: str, law: str, ac
         assert answer.stats.drafted > (40 if tree == "none" else 60)
         if acceptance == "coupled" or law == "greedy":
             assert answer.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("tree", ["none", "2,2,1", "auto"])
+@pytest.mark.parametrize("law", ["greedy", "no filters"])
+def test_a_head_that_knows_the_verifier_is_always_right(tmp_path: Path, law: str, tree: str) -> None:
+    """A pair, a position or a row that is off by one shows here and nowhere in the text."""
+    rng = np.random.default_rng(2)
+    letters = zoo.byte_ids("abcdefgh")
+    successors = {a: {b: float(rng.normal(0, 1.5)) for b in letters} for a in [zoo.TURN, *letters]}
+    verifier = zoo.script_model(tmp_path / "verifier.gguf", successors)
+    head = knowing_head(tmp_path / "head.gguf")
+    with tiny.open_pair(verifier, head, N=4, tree=tree) as pair:
+        answer = tiny.answer(
+            pair, [zoo.TURN, *letters, letters[0]], sampling=LAWS[law], acceptance="rejection", max_tokens=100
+        )
+    stats = answer.stats
+    first = sum(stats.accepted_by_position[:1]) / stats.verifier_passes
+    assert first > (0.97 if law == "greedy" or tree == "none" else 0.9)
+    if tree == "none":
+        assert stats.alpha is not None
+        assert stats.alpha > 0.98
+        assert stats.tokens_per_pass is not None
+        assert stats.tokens_per_pass > 4.7
 
 
 def test_a_head_is_known_by_its_file() -> None:
@@ -188,16 +212,45 @@ def test_a_head_is_no_draft_model() -> None:
 def test_a_verifier_that_has_to_be_watched_drafts_all_the_same(tmp_path: Path) -> None:
     """Gemma 3 does not give the inputs of its layers; its sliding window allows chains only."""
     head = tiny_eagle3(tmp_path / "head.gguf", replace(HEAD, layers=(1, 1, 1)))
-    with tiny.open_pair("swa", head, drafter="eagle3", N=3, tree="auto") as pair:
+    report = Collected()
+    with tiny.open_pair("swa", head, drafter="eagle3", N=3, tree="auto", report=report) as pair:
+        assert any("gemma3" in note and "slower" in note for note in report.notes)
         plain = tiny.answer(pair, speculate=False)
         answer = tiny.answer(pair)
         assert answer.stats.drafted > 0
         assert answer.tokens == plain.tokens
 
 
+def test_a_head_of_another_kind_is_told(tmp_path: Path) -> None:
+    head = zoo.write(tmp_path / "other.gguf", "dflash", {"block_count": 1}, ONE, VOCABULARY)
+    for drafter in (None, "model", "eagle3"):
+        report = Collected()
+        with tiny.open_pair(draft=head, drafter=drafter, report=report) as pair:
+            assert pair.drafter == "none"
+        assert any("kind dflash" in warning for warning in report.warnings)
+
+
 def test_kinds_of_files(tmp_path: Path) -> None:
     assert heads.kind(read_model(tiny.model("eagle3"))) == "eagle3"
     assert heads.kind(read_model(tiny.model("verifier"))) == ""
+
+
+@pytest.fixture(scope="module")
+def real_head(tmp_path_factory: pytest.TempPathFactory, smollm2_f32: Path) -> Path:
+    return random_head(tmp_path_factory.mktemp("real") / "head.gguf", smollm2_f32, ids=8192)
+
+
+@pytest.mark.gguf
+@pytest.mark.parametrize("tree", ["none", "3,2,1", "auto"])
+@pytest.mark.parametrize("law", LAWS)
+def test_on_real_weights_too(smollm2_f32: Path, real_head: Path, law: str, tree: str) -> None:
+    """F32 weights, whose batches agree with single tokens; the head is random, so nearly all is rolled back."""
+    with tiny.open_pair(smollm2_f32, real_head, N=3, tree=tree, engine={"threads": 2}) as pair:
+        prompt = pair.vocab.tokenize("Once upon a time there was", add_special=True, parse_special=False)
+        plain = tiny.answer(pair, prompt, sampling=LAWS[law], seed=1, speculate=False, max_tokens=10)
+        answer = tiny.answer(pair, prompt, sampling=LAWS[law], seed=1, max_tokens=10)
+        assert answer.stats.drafted > 20
+        assert answer.tokens == plain.tokens
 
 
 def test_what_is_kept_is_told() -> None:
