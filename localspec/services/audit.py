@@ -14,12 +14,12 @@ from localspec.core.sampling import Sampling
 from localspec.core.statistics import Path
 from localspec.drafters.base import Drafter, Lender
 from localspec.drafters.registry import entry
-from localspec.engine.base import Context
+from localspec.engine.base import Context, Head
 from localspec.errors import DrafterError, UsageError
 from localspec.services import audit_greedy, audit_law, single
 from localspec.services.audit_greedy import Greedy
 from localspec.services.audit_law import Sampled, Subject
-from localspec.services.audit_rows import Recorded
+from localspec.services.audit_rows import Recorded, RecordedHead, Remembering
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
@@ -137,7 +137,8 @@ def measured(runtime: Runtime, request: Request, report: Report) -> Audit:
 def drawn(runtime: Runtime, request: Request, prompt: list[int], report: Report) -> tuple[Sampled, Rows]:
     """The sampled half, with a drafter of the pair's kind on models that remember rows."""
     settings, answer = runtime.settings(), request.answer
-    verifier, lender = Recorded(runtime.verifier), RecordingLender(runtime.lender)
+    runtime.lender.listen(True)
+    verifier, lender = Recorded(runtime.verifier), RecordingLender(runtime.lender, runtime.verifier)
     tree, controller = runtime.control
     subject = Subject(verifier, runtime.vocab, lender.drafter(runtime.drafter, settings["options"]), controller, tree)
     asked = audit_law.Request(
@@ -184,22 +185,29 @@ def text(runtime: Runtime, path: Path) -> str:
 class RecordingLender:
     """`drafters.base.Lender` of the same models, seen through contexts that remember rows."""
 
-    def __init__(self, lender: Lender) -> None:
+    def __init__(self, lender: Lender, verifier: Context) -> None:
         self._lender = lender
+        self._verifier = verifier
         self.vocab_size = lender.vocab_size
         self.is_end = lender.is_end
         self.tokenize = lender.tokenize
         self.recall = lender.recall
         self.warn = lender.warn
-        self.lent: dict[str, Recorded] = {}
+        self.lent: dict[str, Recorded | RecordedHead] = {}
+        self._contexts: dict[str, Recorded] = {}
 
     def remember(self, drafter: str, text: Ids) -> None:
         """What is sampled here is nobody's text."""
 
     def context(self, role: str) -> Context:
-        if role not in self.lent:
-            self.lent[role] = Recorded(self._lender.context(role))
-        return self.lent[role]
+        if role not in self._contexts:
+            self.lent[role] = self._contexts[role] = Recorded(self._lender.context(role))
+        return self._contexts[role]
+
+    def head(self, kind: str, *, force: bool = False) -> Head:
+        head = RecordedHead(self._lender.head(kind, force=force), self._verifier)
+        self.lent[kind] = head
+        return head
 
     def drafter(self, name: str, options: Mapping[str, str] | None = None) -> Drafter:
         found = entry(name)
@@ -212,7 +220,7 @@ class RecordingLender:
         return self._lender.blocked(role)
 
 
-def summed(contexts: Sequence[Recorded]) -> Rows:
+def summed(contexts: Sequence[Remembering]) -> Rows:
     """What all contexts did together."""
     return Rows(
         sum(context.asked for context in contexts),

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from localspec.core.draft import Draft, Ids
-from localspec.engine.base import Cancelled, Context, Pass, Progress, Row
+from localspec.engine.base import Cancelled, Context, Head, Pass, Progress, Row
 
 RECHECK = 97
 MEMORY = 512 * 2**20
@@ -37,8 +37,8 @@ class Question(Protocol):
         """What determines a row."""
         ...
 
-    def ask(self, context: Context) -> list[Row]:
-        """Evaluate it. Returns copies of all rows; the context holds the text before again."""
+    def ask(self, context: Any) -> list[Row]:
+        """Evaluate it. Returns copies of all rows; the context (or head) holds the text before again."""
         ...
 
 
@@ -112,6 +112,53 @@ class Growing:
         return rows
 
 
+@dataclass(frozen=True)
+class Following:
+    """The row of a head behind a text of the verifier and the tokens it has drafted since."""
+
+    text: Ids
+    drafted: tuple[int, ...]
+    rows: int = 1
+
+    def key(self, row: int) -> Key:
+        return ("follow", self.text.tobytes(), self.drafted)
+
+    def ask(self, context: Head) -> list[Row]:
+        result = context.follow(self.text)
+        for token in self.drafted:
+            assert result is not None, "a head that had nothing to say was asked to go on"
+            result = context.step(token)
+        return [] if result is None else [np.array(result.logits(0))]
+
+
+@dataclass(frozen=True)
+class Branching:
+    """The last of `sizes` layers that a head grew below a text."""
+
+    text: Ids
+    draft: Draft
+    sizes: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        return self.sizes[-1]
+
+    def key(self, row: int) -> Key:
+        node = len(self.draft) - self.rows + row
+        path = self.draft.tokens[list(self.draft.path(node))]
+        return ("branch", self.text.tobytes(), self.draft.parents.tobytes(), self.sizes, row, path.tobytes())
+
+    def ask(self, context: Head) -> list[Row]:
+        context.follow(self.text)
+        rows: list[Row] = []
+        at = 0
+        for size in self.sizes:
+            result = context.grow(self.draft.tokens[at : at + size], self.draft.parents[at : at + size])
+            rows = [np.array(result.logits(row)) for row in range(size)]
+            at += size
+        return rows
+
+
 class RecordedPass:
     """Rows of a pass that is made when a row is asked for that nobody knows yet."""
 
@@ -126,22 +173,112 @@ class RecordedPass:
         return self._look_up(self._question, row)
 
 
-class Recorded:
-    """`engine.base.Context` over another one."""
+class Remembering:
+    """The rows of something that answers questions; counts what was asked and what was evaluated for it."""
 
-    def __init__(self, context: Context, *, memory: int = MEMORY) -> None:
-        self._context = context
-        self._text: Ids = NOTHING
-        self._open: tuple[int | None, Draft, tuple[int, ...]] | None = None
+    def __init__(self, asked: Context | Head, *, memory: int = MEMORY) -> None:
+        self._answers = asked
         self._known: OrderedDict[Key, Row] = OrderedDict()
-        self._room = max(1, memory // (4 * context.vocab_size))
-        self.vocab_size = context.vocab_size
-        self.capacity = context.capacity
-        self.draft_room = context.draft_room
+        self._room = max(1, memory // (4 * asked.vocab_size))
+        self.vocab_size = asked.vocab_size
         self.asked = 0
         self.passes = 0
         self.rechecked = 0
         self.difference = 0.0
+
+    def _pass(self, question: Question) -> RecordedPass:
+        return RecordedPass(question, self._look_up)
+
+    def _look_up(self, question: Question, row: int) -> Row:
+        self.asked += 1
+        key = question.key(row)
+        found = self._known.get(key)
+        if found is None:
+            return self._learn(question)[row]
+        self._known.move_to_end(key)
+        if self.asked % RECHECK == 0:
+            again = question.ask(self._answers)[row]
+            self.rechecked += 1
+            other = again != found  # a head's rows hold -inf, which is no number to subtract
+            self.difference = max(self.difference, float(np.abs(again[other] - found[other]).max(initial=0.0)))
+        return found
+
+    def _learn(self, question: Question) -> list[Row]:
+        rows = question.ask(self._answers)
+        self.passes += 1
+        for at, row in enumerate(rows):
+            row.setflags(write=False)
+            self._known[question.key(at)] = row
+        while len(self._known) > self._room:
+            self._known.popitem(last=False)
+        return rows
+
+    def close(self) -> None:
+        """What is below stays open: it belongs to whoever made it."""
+        self._known.clear()
+
+
+class RecordedHead(Remembering):
+    """`engine.base.Head` over another one, whose verifier is brought in line when a row is really needed."""
+
+    def __init__(self, head: Head, verifier: Context) -> None:
+        super().__init__(_InLine(head, verifier))
+        self._head = head
+        self._text: Ids = NOTHING
+        self._drafted: tuple[int, ...] = ()
+        self._grown: tuple[Draft, tuple[int, ...]] = (Draft(NOTHING, NOTHING), ())
+
+    @property
+    def nodes(self) -> int:
+        return self._head.nodes
+
+    @property
+    def leaves(self) -> int:
+        return self._head.leaves
+
+    def follow(self, tokens: Ids, *, logits: bool = True, cancelled: Cancelled | None = None) -> RecordedPass | None:
+        self._text, self._drafted, self._grown = np.array(tokens), (), (Draft(NOTHING, NOTHING), ())
+        return self._pass(Following(self._text, ())) if logits and len(tokens) > 1 else None
+
+    def step(self, token: int) -> RecordedPass:
+        self._drafted = (*self._drafted, token)
+        return self._pass(Following(self._text, self._drafted))
+
+    def grow(self, tokens: Ids, parents: Ids) -> RecordedPass:
+        draft, sizes = self._grown
+        draft = Draft(np.concatenate([draft.tokens, tokens]), np.concatenate([draft.parents, parents]))
+        self._grown = (draft, (*sizes, len(tokens)))
+        return self._pass(Branching(self._text, *self._grown))
+
+
+class _InLine:
+    """A head whose verifier reads every text first, as the loop makes it do."""
+
+    def __init__(self, head: Head, verifier: Context) -> None:
+        self._head = head
+        self._verifier = verifier
+        self.vocab_size, self.leaves = head.vocab_size, head.leaves
+        self.step, self.grow, self.close = head.step, head.grow, head.close
+
+    @property
+    def nodes(self) -> int:
+        return self._head.nodes
+
+    def follow(self, tokens: Ids, *, logits: bool = True, cancelled: Cancelled | None = None) -> Pass | None:
+        self._verifier.prefill(tokens[:-1], logits=False)
+        return self._head.follow(tokens, logits=logits, cancelled=cancelled)
+
+
+class Recorded(Remembering):
+    """`engine.base.Context` over another one."""
+
+    def __init__(self, context: Context, *, memory: int = MEMORY) -> None:
+        super().__init__(context, memory=memory)
+        self._context = context
+        self._text: Ids = NOTHING
+        self._open: tuple[int | None, Draft, tuple[int, ...]] | None = None
+        self.capacity = context.capacity
+        self.draft_room = context.draft_room
 
     @property
     def leaves(self) -> int:
@@ -197,33 +334,3 @@ class Recorded:
     def rewind(self, length: int) -> None:
         self._open = None
         self._text = self._text[:length]
-
-    def close(self) -> None:
-        """The context below stays open: it belongs to whoever made it."""
-        self._known.clear()
-
-    def _pass(self, question: Question) -> RecordedPass:
-        return RecordedPass(question, self._look_up)
-
-    def _look_up(self, question: Question, row: int) -> Row:
-        self.asked += 1
-        key = question.key(row)
-        found = self._known.get(key)
-        if found is None:
-            return self._learn(question)[row]
-        self._known.move_to_end(key)
-        if self.asked % RECHECK == 0:
-            again = question.ask(self._context)[row]
-            self.rechecked += 1
-            self.difference = max(self.difference, float(np.abs(again - found).max()))
-        return found
-
-    def _learn(self, question: Question) -> list[Row]:
-        rows = question.ask(self._context)
-        self.passes += 1
-        for at, row in enumerate(rows):
-            row.setflags(write=False)
-            self._known[question.key(at)] = row
-        while len(self._known) > self._room:
-            self._known.popitem(last=False)
-        return rows

@@ -19,8 +19,9 @@ from localspec.core.law import Law
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Drafter
 from localspec.drafters.registry import entry
-from localspec.engine.base import Context
+from localspec.engine.base import Context, Head
 from localspec.engine.toy import ToyContext, ToyModel
+from localspec.errors import DrafterError
 
 SIZE = 8
 ROOM = 64  # most nodes and most leaves of a draft
@@ -87,6 +88,9 @@ class ToyLender:
 
     def context(self, role: str) -> Context:
         return ToyContext(self._model, draft_room=ROOM, leaves=ROOM)
+
+    def head(self, kind: str, *, force: bool = False) -> Head:
+        raise DrafterError("the exercises have no hidden states for a head")
 
     def drafter(self, name: str) -> Drafter:
         found = entry(name)

@@ -348,10 +348,13 @@ def request(**keys: object) -> audit.Request:
     )
 
 
-@pytest.mark.parametrize(("drafter", "tree"), [("model", "none"), ("model", "2,2"), ("ngram", "none")])
+@pytest.mark.parametrize(
+    ("drafter", "tree"),
+    [("model", "none"), ("model", "2,2"), ("ngram", "none"), ("eagle3", "none"), ("eagle3", "2,2"), ("eagle3", "auto")],
+)
 def test_a_tiny_pair_passes(drafter: str, tree: str) -> None:
     report = Collected()
-    with tiny.open_pair(drafter=drafter, tree=tree, N=3) as runtime:
+    with tiny.open_pair(draft=tiny.draft_for(drafter), drafter=drafter, tree=tree, N=3) as runtime:
         result = audit.measured(runtime, request(), report)
         document = result.as_dict()
     assert result.passed
