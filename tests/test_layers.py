@@ -35,6 +35,7 @@ TERMINAL = {"typer", "click", "rich", "prompt_toolkit"}
 CONCRETE_ENGINE = {
     "services.runtime": None,
     "services.loading": None,
+    "services.heads": None,
     "services.theory_toy": {"engine.base", "engine.toy"},
     "services.doctor": {"engine.devices", "engine.native"},
 }
@@ -164,7 +165,7 @@ def test_core_knows_no_clock_no_file_no_global_randomness() -> None:
 
 
 def test_drafters_do_not_know_each_other() -> None:
-    shared = {"drafters.base", "drafters.drawing", "drafters.registry"}
+    shared = {"drafters.base", "drafters.drawing", "drafters.following", "drafters.registry"}
     concrete = [
         item
         for item in IMPORTS
