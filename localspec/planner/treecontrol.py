@@ -60,7 +60,7 @@ class AutoTree(AutoLength):
         self._limit, self._looking, self._cut = 0, False, room < self._longest
         # Where trees gain little, t(1) has to be known well, and only a plain pass tells it.
         stale = self._since_plain > PLAIN_EVERY and self._worth < THIN
-        if room > 0 and self._passes.count(1) >= 2 and not stale and self._is_worth_trying():
+        if room > 0 and self._passes.is_known and not stale and self._is_worth_trying():
             self._limit = min(room, self._longest, self._frontier())
         return self._limit
 
