@@ -37,6 +37,7 @@ CONCRETE_ENGINE = {
     "services.loading": None,
     "services.theory_toy": {"engine.base", "engine.toy"},
     "services.doctor": {"engine.devices", "engine.native"},
+    "services.derive": {"engine.apart"},  # makes files, opens no model
 }
 
 
