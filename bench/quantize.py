@@ -12,19 +12,12 @@ import os
 import sys
 from pathlib import Path
 
-import llama_cpp
 from platformdirs import user_cache_path
 
-from localspec.engine import native  # noqa: F401  sends llama.cpp's log to Python logging
-from localspec.errors import ModelFileError
+from localspec.catalog.quantisation import FILE_TYPES
+from localspec.engine.quantize import quantize
 
-FORMATS = {
-    "F32": llama_cpp.LLAMA_FTYPE_ALL_F32,
-    "F16": llama_cpp.LLAMA_FTYPE_MOSTLY_F16,
-    "Q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0,
-    "Q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0,
-    "Q2_K": llama_cpp.LLAMA_FTYPE_MOSTLY_Q2_K,
-}
+FORMATS = {name: number for number, name in FILE_TYPES.items() if name in ("F32", "F16", "Q8_0", "Q4_0", "Q2_K")}
 
 
 def cache_folder() -> Path:
@@ -54,12 +47,8 @@ def variant(source: Path, format_name: str) -> Path:
 def requantize(source: Path, target: Path, format_name: str) -> None:
     """Write `source` to `target` in another format; `target` appears only when it is whole."""
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
-    wanted = llama_cpp.llama_model_quantize_default_params()
-    wanted.ftype = FORMATS[format_name]
-    wanted.allow_requantize = True
     try:
-        if llama_cpp.llama_model_quantize(os.fsencode(source), os.fsencode(unfinished), wanted) != 0:
-            raise ModelFileError(f"llama.cpp could not write {source.name} as {format_name}.", hint="Is the disk full?")
+        quantize(source, unfinished, FORMATS[format_name])
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -160,7 +160,7 @@ def draw(screen: Screen, title: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.record", description=__doc__)
-    parser.add_argument("arguments", nargs="*", default=["chat", "--temperature", "0", "--N", "5"], help="of localspec")
+    parser.add_argument("arguments", nargs="*", default=["chat", "--temperature", "0"], help="of localspec")
     asked = parser.parse_args()
     screen = converse([sys.executable, "-m", "localspec", *asked.arguments], SESSION)
     PICTURE.write_text(draw(screen, f"localspec {' '.join(asked.arguments)}"), encoding="utf-8")

@@ -5,6 +5,7 @@ Tests that ask for one are marked `gguf`. Tiny random models are written by test
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import hypothesis
@@ -13,6 +14,10 @@ import pytest
 # Some examples load a model or start llama.cpp: a deadline in milliseconds would only say how busy the machine is.
 hypothesis.settings.register_profile("localspec", deadline=None)
 hypothesis.settings.load_profile("localspec")
+
+
+# What one test teaches a controller is none of the next one's business, nor of the user's.
+os.environ["LOCALSPEC_PROFILES"] = "off"
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ CONCRETE_ENGINE = {
     "services.heads": None,
     "services.theory_toy": {"engine.base", "engine.toy"},
     "services.doctor": {"engine.devices", "engine.native"},
+    "services.derive": {"engine.apart"},  # makes files, opens no model
 }
 
 

@@ -1,4 +1,4 @@
-"""What lies in the caches, whoever fetched it: every GGUF of the hub's cache and of localspec's own, and what
+"""What lies in the caches, whoever fetched or made it: every GGUF of the hub's cache and of localspec's own, and what
 interrupted fetches have left. Knows folders and names; opens no file.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.catalog.hub import PARTIAL_ENDING, snapshot
-from localspec.catalog.reference import HubFile, Reference, WheelFile, split_names
+from localspec.catalog.reference import HubFile, LocalFile, Reference, WheelFile, split_names
 from localspec.catalog.store import cache_folder, hub_folder
 
 
@@ -22,9 +22,14 @@ class Found:
     is_partial: bool = False
 
 
+def derived_folder() -> Path:
+    """Where drafts lie that were made here out of their verifiers."""
+    return cache_folder() / "models" / "derived"
+
+
 def inventory() -> list[Found]:
     """All models in both caches, by reference; of a split one the first part."""
-    return sorted([*_of_hub(), *_of_wheels()], key=lambda found: str(found.source).lower())
+    return sorted([*_of_hub(), *_of_wheels(), *_derived()], key=lambda found: str(found.source).lower())
 
 
 def _of_hub() -> Iterator[Found]:
@@ -51,3 +56,15 @@ def _of_wheels() -> Iterator[Found]:
         package, _, version = folder.rpartition("-")
         if path.is_file() and not any(part.endswith(".fetching") for part in member):
             yield Found(WheelFile(package, version, "/".join(member)), path)
+
+
+def _derived() -> Iterator[Found]:
+    for path in derived_folder().glob("*.gguf"):
+        if path.is_file():
+            yield Found(LocalFile(path, short(path)), path)
+
+
+def short(path: Path) -> str:
+    """The path as people write it: ~ for their own folder."""
+    home = Path.home()
+    return str(Path("~") / path.relative_to(home)) if path.is_relative_to(home) else str(path)

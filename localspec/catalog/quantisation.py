@@ -6,6 +6,8 @@ then do without the size or the name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 # Number -> (name, weights per block, bytes per block).
 TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4),
@@ -89,3 +91,12 @@ def tensor_bytes(kind: int, weights: int) -> int | None:
         return None
     _, per_block, size = TENSOR_TYPES[kind]
     return -(-weights // per_block) * size
+
+
+def bits_per_weight(weight_bytes: Mapping[str, int]) -> float:
+    """Mean over tensors of those bytes by type name (as in `gguf.Header`); 0.0 when no type is in the table."""
+    bits = weights = 0.0
+    for name, per_block, size in TENSOR_TYPES.values():
+        held = weight_bytes.get(name, 0)
+        bits, weights = bits + 8 * held, weights + held / size * per_block
+    return bits / weights if weights else 0.0

@@ -11,13 +11,14 @@ import typer
 
 from localspec.cli import units
 from localspec.cli.console import Terminal, err, is_terminal, out, print_json
+from localspec.cli.derive import EXAMPLES, derive
 
 if TYPE_CHECKING:
     from localspec.catalog.inventory import Found
     from localspec.catalog.modelfile import ModelFile
     from localspec.services.library import Checked, Details, Entry, PairEntry
 
-app = typer.Typer(name="models", help="List, fetch, inspect, compare and remove models.", no_args_is_help=True)
+app = typer.Typer(name="models", help="List, fetch, derive, inspect, compare and remove models.", no_args_is_help=True)
 
 REF_HELP = "A pair or model of the registry, file.gguf, hf:owner/repo/file.gguf, hf:owner/repo:QUANT or pypi:..."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -111,7 +112,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete fetched and partial files; never a file of your own."""
+    """Delete fetched, derived and partial files; never a file of your own."""
     from localspec.catalog import registry as registries
     from localspec.services import library
 
@@ -155,6 +156,9 @@ def check(
         _print_checked(checked)
     if not checked.comparison.is_compatible:
         raise typer.Exit(1)
+
+
+app.command("derive", epilog=EXAMPLES)(derive)
 
 
 # --- on the screen ---

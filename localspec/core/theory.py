@@ -20,9 +20,12 @@ def tokens_per_pass(alpha: float, N: int) -> float:
     return math.fsum(alpha**k for k in range(N + 1))
 
 
-def time_per_token(alpha: float, N: int, c: float) -> float:
-    """(1 + N c) / tokens_per_pass, in verifier passes; plain decoding takes 1."""
-    return (1.0 + N * c) / tokens_per_pass(alpha, N)
+def time_per_token(alpha: float, N: int, c: float, *, verify: float = 1.0) -> float:
+    """(verify + N c) / tokens_per_pass, in plain passes; plain decoding takes 1.
+
+    `verify` is what the pass over N + 1 tokens costs, t(N + 1) / t(1), where that was measured.
+    """
+    return (verify + N * c) / tokens_per_pass(alpha, N)
 
 
 def speedup(alpha: float, N: int, c: float) -> float:

@@ -1,15 +1,16 @@
 """Several drafters asked in order of price; the first that has something to say is heard.
 
 A cheap one (lookup) answers where the text repeats itself, the next (a model) where it does not. Wins on mixed text;
-loses little elsewhere, because a member that costs more than it brings, by the clock, is asked only now and then. A
-member that cannot be opened, or fails, is named in a warning, and the others go on.
+loses little elsewhere: the cascade minds, by the clock, what each member costs and brings, lets one draft no further
+than its own steps pay for, and leaves out one that does not pay. A member that cannot be opened, or fails, is named in
+a warning, and the others go on.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -22,12 +23,18 @@ from localspec.errors import DrafterError, LocalspecError, UsageError
 
 T = TypeVar("T")
 
-MEMORY = 0.9
+MEMORY = 0.85
 """What one more answer leaves of the weight of a member's record."""
 FREE = 0.02
-"""A member that costs less, in plain passes, is asked in every round."""
-PAUSE, LONGEST_PAUSE = 4, 64
-"""Rounds before a member that does not pay is looked at again; they double each time that it still does not."""
+"""A member that takes less for a token, in plain passes, is asked in every round: whether its rows pay is not its
+business but that of the controller.
+"""
+LONGEST_REST = 16
+"""Answers that a member is left out of at most."""
+POOR = 0.15
+"""Where a fixed length was asked for the clock has no say: there one that brings fewer tokens a draft is left out."""
+HOPE = 1.3
+"""What a member is thought to bring for its cost when it is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -52,37 +59,53 @@ class Options:
 
 @dataclass
 class Member:
-    """A drafter with its record, in plain passes. gain: tokens taken per question; cost: of drafting and of more rows.
+    """A drafter with its record, in plain passes.
 
-    Starts from a good opinion. A member that was left out has to catch up with the text, and what that costs says
-    nothing about it; so a look takes two questions, of which the second counts.
+    gain: tokens taken per question; cost: of drafting and of more rows; step: of drafting one token. Starts from a good
+    opinion. One that does not pay is left out for the rest of the answer, because the longer a drafter is not asked
+    the more it has to read before it can draft again; and then for 1, 2, 4, ... answers, as long as it does not pay.
     """
 
     drafter: Drafter
     gain: float = 1.0
     cost: float = 0.5
-    silent: int = 0
-    pause: int = PAUSE
-    catching_up: bool = False
+    step: float = 0.0
+    rest: int = 0
+    pause: int = 1
 
     @property
     def pays(self) -> bool:
-        return self.cost < max(FREE, self.gain)
+        return self.step < FREE or self.cost < self.gain
 
-    def is_due(self) -> bool:
-        """Ask it in this round? Called once a round that comes so far."""
-        self.catching_up = not self.pays and not self.catching_up and self.silent >= self.pause
-        due = self.pays or self.silent >= self.pause
-        self.silent = self.silent + 1 if not due or self.catching_up else 0
-        return due
+    def begin(self) -> None:
+        """Another answer: does it take part?"""
+        if self.rest:
+            self.rest -= 1
+        elif self.pays:
+            self.pause = 1
+        if not self.rest and not self.pays:
+            self.gain = HOPE * self.cost
 
-    def learn(self, gain: float, cost: float) -> None:
+    def learn(self, *, gain: float, cost: float, step: float) -> None:
         """What came of one answer."""
-        if self.catching_up:
-            return
         self.gain = MEMORY * self.gain + (1.0 - MEMORY) * gain
         self.cost = MEMORY * self.cost + (1.0 - MEMORY) * cost
-        self.pause = PAUSE if self.pays else min(LONGEST_PAUSE, 2 * self.pause)
+        self.step = MEMORY * self.step + (1.0 - MEMORY) * step
+        if not self.pays and not self.rest:
+            self.rest, self.pause = 1 + self.pause, min(LONGEST_REST, 2 * self.pause)  # 1: the rest of this answer
+
+    def minded(self, budget: Budget) -> Budget:
+        """A budget that also asks whether a token pays for the step that drafts the one behind it."""
+        if not budget.asks or self.step < FREE:
+            return budget
+        joint = 1.0
+
+        def pays(depth: int, confidence: float) -> bool:
+            nonlocal joint
+            joint = (joint if depth > 1 else 1.0) * confidence
+            return joint > self.step + budget.price(depth + 1) - budget.price(depth) and budget.pays(depth, confidence)
+
+        return replace(budget, pays=pays)
 
 
 class Cascade:
@@ -100,12 +123,17 @@ class Cascade:
             raise DrafterError(f"no drafter of {options.order} can be used")
         self._asked: list[tuple[Member, float]] = []  # in the round under way, with the seconds it took
         self._heard: Member | None = None
+        self._minds_clock = True
+        self._drafted = 0
         self._price = 1.0  # of the round's pass, in plain passes
         self._handed_over = 0.0  # when its draft was
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
-        """A new answer for all of them."""
+        """A new answer for all that take part."""
         for member in list(self._members):
+            member.begin()
+            if member.rest:
+                continue
             begin = partial(member.drafter.begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
             self._harmless(member, begin, None)
 
@@ -114,26 +142,32 @@ class Cascade:
         self._asked, self._heard = [], None
         draft = EMPTY
         for member in list(self._members):
-            if not member.is_due():
+            if member.rest:
                 continue
             started = time.perf_counter()
-            draft = self._harmless(member, partial(member.drafter.propose, tokens, budget), EMPTY)
+            draft = self._harmless(member, partial(member.drafter.propose, tokens, member.minded(budget)), EMPTY)
             self._asked.append((member, time.perf_counter() - started))
             if len(draft):
                 self._heard = member
                 break
-        self._price = max(1.0, budget.price(1 + len(draft)))
+        self._minds_clock = budget.asks
+        self._drafted, self._price = len(draft), max(1.0, budget.price(1 + len(draft)))
         self._handed_over = time.perf_counter()
         return draft
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Tell the one that spoke what became of its draft and the others that a round is over; keep their records."""
         plain_s = (time.perf_counter() - self._handed_over) / self._price
-        if verdict is not None:
+        if verdict is not None and self._minds_clock:
             for member, seconds in self._asked:
-                heard = member is self._heard
-                rows = self._price - 1.0 if heard else 0.0
-                member.learn(len(verdict.path) if heard else 0.0, seconds / plain_s + rows)
+                asked = seconds / plain_s
+                if member is self._heard:
+                    step = asked / (1 + self._drafted)
+                    member.learn(gain=len(verdict.path), cost=asked + self._price - 1.0, step=step)
+                else:
+                    member.learn(gain=0.0, cost=asked, step=asked)
+        elif verdict is not None and self._heard is not None:
+            self._heard.learn(gain=len(verdict.path), cost=POOR, step=1.0)
         for member in list(self._members):
             outcome = verdict if member is self._heard else None
             self._harmless(member, partial(member.drafter.observe, result, outcome), None)

@@ -25,7 +25,7 @@ class Option:
 @dataclass(frozen=True)
 class Entry:
     """One drafter. needs_draft: the pair must name a second model; uses_draft: it is opened if there is one;
-    grows_trees: drafts branch whatever `--tree` says; is_lookup: it evaluates nothing.
+    grows_trees: drafts branch whatever `--tree` says; is_lookup: asking it costs nothing, or it minds that itself.
     """
 
     name: str
@@ -89,7 +89,14 @@ REGISTRY: dict[str, Entry] = {
         ),
         Entry("ngram", "prompt lookup: what followed last time", ngram.Options, ngram.Ngram, is_lookup=True),
         Entry("lookahead", "the verifier guesses for itself", lookahead.Options, lookahead.Lookahead, grows_trees=True),
-        Entry("cascade", "several, asked in order of price", cascade.Options, cascade.Cascade, uses_draft=True),
+        Entry(
+            "cascade",
+            "several, asked in order of price",
+            cascade.Options,
+            cascade.Cascade,
+            uses_draft=True,
+            is_lookup=True,
+        ),
     )
 }
 

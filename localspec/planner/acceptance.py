@@ -12,6 +12,7 @@ from collections.abc import Sequence
 RECORD = 0.985  # what one test leaves of the weight of the longer record
 RECENT = 0.9  # and of the record of the last few
 CHANGE = 0.35  # the two records disagree: the text has changed
+KNOWN = 3.0  # tests that a rate which was known before counts as
 OWN = 8.0  # tests at its own depth that weigh as much as what is known of all depths
 CLAIMS = 0.04  # least weight of a new claim in their mean
 FADE = 0.99  # what a round without a test leaves of the weight of the record
@@ -25,7 +26,8 @@ class Acceptance:
 
     def __init__(self, longest: int, known: Sequence[float] = ()) -> None:
         start = sum(known) / len(known) if known else 0.6
-        weight = 8.0 if known else 2.0
+        weight = KNOWN if known else 2.0
+        self._known = tuple(known[:longest])
         self.right, self.tested = start * weight, weight
         self.recent_right, self.recent_tested = start, 1.0
         self.claimed = start
@@ -36,7 +38,7 @@ class Acceptance:
         self._at_tested = [0.0] * (longest + 1)
         self._by_depth: list[float] | None = None
         for depth, rate in enumerate(known[:longest], start=1):
-            self._at_right[depth], self._at_tested[depth] = rate * 8.0, 8.0
+            self._at_right[depth], self._at_tested[depth] = rate * KNOWN, KNOWN
         self._said_right = [0.0] * (len(EDGES) + 1)
         self._said_tested = [0.0] * (len(EDGES) + 1)
 
@@ -53,6 +55,12 @@ class Acceptance:
             pairs = zip(self._at_right, self._at_tested, strict=True)
             self._by_depth = [(right + known) / (tested + OWN) for right, tested in pairs]
         return self._by_depth
+
+    @property
+    def learned(self) -> tuple[float, ...]:
+        """The rates at depth 1, 2, ... as far as they were tested often enough, or known before."""
+        deepest = max((depth for depth, tests in enumerate(self._at_tested) if tests >= LEAST), default=0)
+        return tuple(self.by_depth[1 : max(deepest, len(self._known)) + 1])
 
     def believed(self, confidence: float) -> float:
         """What a drafter's `confidence` is worth, by what became of tokens it was as sure of."""

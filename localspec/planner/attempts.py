@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.planner.profile import Attempt
+
 RECORD = 0.95  # what one attempt leaves of the weight of the ones before
+SMALL = 1e-3  # share of attempts that is not worth writing down
+TOLD = 3.0  # attempts that what was heard of counts as
 LOOK = 0.75  # the same for a look at something parked: what it shows counts more
 
 
@@ -19,6 +23,21 @@ class Attempts:
         self._rows = [0.0] * (widest + 1)
         self._steps = 0.0
         self._emitted = 0.0
+
+    def know(self, attempt: Attempt) -> None:
+        """Start from what attempts were like another day."""
+        self.weight = TOLD
+        for rows, share in attempt.rows:
+            self._rows[min(rows, len(self._rows) - 1)] += TOLD * share
+        self._steps, self._emitted = TOLD * attempt.steps, TOLD * attempt.emitted
+
+    @property
+    def mean(self) -> Attempt | None:
+        """What they are like, None before the first."""
+        if not self.weight:
+            return None
+        rows = tuple((n, count / self.weight) for n, count in enumerate(self._rows) if count > SMALL * self.weight)
+        return Attempt(rows, self._steps / self.weight, self._emitted / self.weight)
 
     def observe(self, *, rows: int, steps: float, emitted: int, look: bool) -> None:
         """One attempt: rows of its pass, draft steps, tokens it emitted."""

@@ -20,6 +20,8 @@ from localspec.planner.profile import Profile
 LENGTHS = (1, 2, 3, 5, 7, 11, 15)  # few, so that a backend can reuse its graphs; n = N + 1 lies on usual tiles
 LEAPS = (1, 3, 7)  # longest drafts while nothing wider than this was measured
 PURSE = 5.0  # what may be spent on finding out at the start
+SEEDED = 2.0  # the same where a profile says what to expect
+WORTH_KEEPING = 24  # rounds from which on what was learned makes a profile
 SURPRISE = 3.0  # a round that costs more than this beyond what was hoped has met an accident, which is not its fault
 RESERVE = 1.5  # what first curiosity leaves for later looks
 FULL = 8.0  # the most that can be saved up
@@ -70,7 +72,8 @@ class AutoLength:
     """Chooses the length of every draft for the most tokens per second; plain decoding is a choice.
 
     What is done against the estimates, in order to find out, is paid from a purse, which bounds what curiosity can
-    cost: `PURSE` plain passes and `ALLOWANCE` of the time. It may be used for many answers of one pair.
+    cost: `PURSE` plain passes and `ALLOWANCE` of the time. It may be used for many answers of one pair. A profile is
+    where it starts from, and counts no more than a few rounds do: `PassCosts` and `Attempts` say how it is corrected.
     """
 
     asks = True
@@ -81,12 +84,15 @@ class AutoLength:
         self._longest = longest
         self._passes = PassCosts(longest + 1, profile.verify_s if profile else ())
         self._step = Estimate()
+        self._told: float | None = None  # cost of a draft token by the profile, in plain passes
         if profile and profile.draft_s is not None:
-            self._step.know(profile.draft_s)
+            self._told = profile.draft_s / dict(profile.verify_s)[1]
         self._catch_up = Estimate()
         self._acceptance = Acceptance(longest, profile.acceptance if profile else ())
         self._attempts = Attempts(longest + 1)
-        self._purse = PURSE
+        if profile and profile.attempt is not None:
+            self._attempts.know(profile.attempt)
+        self._purse = SEEDED if profile else PURSE
         self._speaks = False  # the drafter says how sure it is
         self._limit = 0  # of the round under way
         self._looking = False  # the round under way goes against the estimates
@@ -110,9 +116,9 @@ class AutoLength:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
         self._cut = room < self._longest
-        if room > 0 and self._passes.count(1) >= 2:
+        if room > 0 and self._passes.is_known:
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
-            is_trusted = self._speaks and self._draft <= FREE
+            is_trusted = self._speaks and self._draft <= FREE and not self._passes.is_hearsay
             reach = min(room, self._longest, self._longest if is_trusted else self._frontier())
             self._limit = self._attempt(reach) if self._speaks else self._best(reach)
         if self._limit != self._bars_limit or self._rounds % FRESH == 0 or self._rounds < FIRST_ROUNDS:
@@ -158,6 +164,14 @@ class AutoLength:
             self._missed += emitted
         self._limit = 0
         self._diagnose()
+
+    def learned(self) -> Profile | None:
+        """What it would start from another day; None as long as it has seen too little."""
+        times = self._passes.times
+        if self._rounds < WORTH_KEEPING or not times:
+            return None
+        draft = self._step.value if self._step.count >= 2 else None if self._told is None else self._told * times[0][1]
+        return Profile(times, draft, self._acceptance.learned, self._attempts.mean)
 
     def choose(self, joints: Sequence[float]) -> int:
         """How many nodes of a tree, best first, each reached and taken with this probability, are worth their rows?"""
@@ -298,8 +312,10 @@ class AutoLength:
         """Cost of one draft token."""
         if self._lookup:
             return 0.0
+        if not self._step.count:
+            return self._told or 0.0
         cost = self._step.value / self._passes.plain
-        return cost if self._step.count >= 2 else min(cost, HOPED_DRAFT)
+        return cost if self._step.count >= 2 else min(cost, max(HOPED_DRAFT, self._told or 0.0))
 
     @property
     def _lag(self) -> float:

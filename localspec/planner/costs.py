@@ -1,7 +1,8 @@
 """Running estimates of what passes and draft tokens cost, from times that jitter and have outliers.
 
 Delays are one-sided: the least of the first samples is the best guess, then a mean of clipped deviations takes over.
-Knows no clock: seconds come in.
+What was only heard of, from a profile, holds where nothing was measured, and nowhere once a measured pass contradicts
+it. Knows no clock: seconds come in.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ DRIFT = 0.06  # weight of a new sample in the factor that all passes share
 STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a compute-bound machine
 HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
 GENTLE = 0.02  # the least one more row can cost, in plain passes
+AGREES = 0.3  # a pass that was heard of is believed when a measured one is off by no more than this share
+TRIAL = 3  # widest draft, in effect, before what was heard of is believed: a pass over four tokens can do no great harm
 
 
 class Estimate:
@@ -29,10 +32,6 @@ class Estimate:
         self.memory = memory
         self.count = 0
         self.value = 0.0
-
-    def know(self, seconds: float) -> None:
-        """Start from a value that was measured elsewhere."""
-        self.value, self.count = max(seconds, TICK), FIRST
 
     def observe(self, seconds: float) -> None:
         """Take in one sample."""
@@ -52,18 +51,44 @@ class PassCosts:
     measured long ago stays comparable with one that was measured now.
     """
 
-    def __init__(self, longest: int, measured: Iterable[tuple[int, float]] = ()) -> None:
+    def __init__(self, longest: int, heard: Iterable[tuple[int, float]] = ()) -> None:
+        """`heard`: seconds of passes over n tokens that were measured another day, n = 1 among them, or nothing."""
         self.longest = longest
+        self._heard = {n: seconds for n, seconds in heard if n <= longest}
+        self._believed = False  # a measured pass was as heard
         self._shape = [Estimate(FORM) for _ in range(longest + 1)]
         self._factor = 1.0
         self._curves: tuple[list[float], list[float]] | None = None
         self._settled = 0
-        self.widest = 0
-        """The largest n that was measured, 0 before any."""
-        for n, seconds in measured:
-            if n <= longest:
-                self._shape[n].know(seconds)
-                self.widest = max(self.widest, n)
+        self._widest = 0
+
+    @property
+    def widest(self) -> int:
+        """The largest n that was measured, or is believed; 0 before any."""
+        heard = max(self._heard, default=0)
+        return max(self._widest, heard if self._believed else min(heard, TRIAL))
+
+    @property
+    def is_known(self) -> bool:
+        """Is t(1) known well enough to compare other passes with it?"""
+        plain = self._shape[1]
+        return plain.count >= 2 or (
+            plain.count == 1 and bool(self._heard) and plain.value <= (1.0 + AGREES) * self._heard[1]
+        )
+
+    @property
+    def is_hearsay(self) -> bool:
+        """Does the curve rest on what was heard of and not yet seen?"""
+        return bool(self._heard) and not self._believed
+
+    @property
+    def times(self) -> tuple[tuple[int, float], ...]:
+        """(n, seconds) of all that was measured twice or heard of; empty before t(1) is known."""
+        if not self.is_known:
+            return ()
+        curve, plain = self.expected, self.plain
+        lengths = {n for n in range(2, self.longest + 1) if self._shape[n].count >= 2} | set(self._heard) | {1}
+        return tuple((n, curve[n] * plain) for n in sorted(lengths))
 
     def count(self, n: int) -> int:
         """How often a pass over n tokens was measured."""
@@ -77,15 +102,28 @@ class PassCosts:
         if shape.count >= FIRST:
             self._factor *= 1.0 + DRIFT * (clipped(seconds / (self._factor * shape.value)) - 1.0)
         shape.observe(seconds / self._factor)
-        self.widest = max(self.widest, n)
+        self._widest = max(self._widest, n)
+        if self._heard and n > 1 and not self._believed:
+            self._compare(n)
         self._settled = self._settled + 1 if shape.count > SETTLED else REFRESH
         if self._settled >= REFRESH:
             self._settled, self._curves = 0, None
 
+    def _compare(self, n: int) -> None:
+        """Believe what was heard of if this pass was like that; forget it if it was not, twice."""
+        if not self._shape[1].count:
+            return
+        told = _between(self._heard, n) / self._heard[1]
+        if abs(self._shape[n].value / self._shape[1].value - told) <= AGREES * told:
+            self._believed = True
+        elif self._shape[n].count >= 2:
+            self._heard = {}
+        self._curves = None
+
     @property
     def plain(self) -> float:
-        """t(1), 0.0 before it was measured."""
-        return self._shape[1].value * self._factor
+        """t(1), 0.0 before it was measured or heard of."""
+        return self._shape[1].value * self._factor if self._shape[1].count else self._heard.get(1, 0.0)
 
     def cost(self, n: int) -> float:
         """t(n) / t(1), also for an n beyond the longest."""
@@ -94,7 +132,7 @@ class PassCosts:
 
     @property
     def expected(self) -> list[float]:
-        """t(n) / t(1) at index n: measured, on the line between measured neighbours, or on the average slope beyond."""
+        """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
         return self._both()[0]
 
     @property
@@ -110,11 +148,12 @@ class PassCosts:
 
     def _expected(self) -> list[float]:
         base = self._shape[1].value
-        known = [n for n in range(1, self.longest + 1) if self._shape[n].count]
+        values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
+        if base:  # what was measured counts more; without t(1) it cannot be compared with anything
+            values |= {n: self._shape[n].value / base for n in range(2, self.longest + 1) if self._shape[n].count}
         curve = [0.0, 1.0]
         at = 1
-        for n in known[1:]:
-            value = self._shape[n].value / base
+        for n, value in sorted(values.items()):
             step = (value - curve[at]) / (n - at)
             curve += [curve[at] + step * more for more in range(1, n - at)] + [value]
             at = n
@@ -124,11 +163,21 @@ class PassCosts:
     def _hoped(self, expected: list[float]) -> list[float]:
         curve, slope = expected[:2], GENTLE
         for n in range(2, self.longest + 1):
-            sure = self._shape[n].count >= 2
+            sure = self._shape[n].count >= 2 or n <= max(self._heard, default=0)
             curve.append(expected[n] if sure else min(expected[n], curve[n - 1] + slope))
-            if self._shape[n].count:
+            if self._shape[n].count or n in self._heard:
                 slope = max(GENTLE, HOPE * (expected[n] - 1.0) / (n - 1))
         return curve
+
+
+def _between(times: dict[int, float], n: int) -> float:
+    """The time of a pass over n tokens, n = 1 being known: on the line between known ones, in proportion beyond."""
+    if n in times:
+        return times[n]
+    below, above = max(at for at in times if at < n), min((at for at in times if at > n), default=0)
+    if not above:
+        return times[below] * n / below
+    return times[below] + (times[above] - times[below]) * (n - below) / (above - below)
 
 
 def clipped(ratio: float) -> float:

@@ -19,7 +19,9 @@ from localspec.planner.controller import (
     HORIZON,
     LENGTHS,
     PACE,
+    PLAIN_EVERY,
     RESERVE,
+    THIN,
     AutoLength,
     Report,
 )
@@ -28,6 +30,7 @@ from localspec.planner.layers import LayerCosts
 from localspec.planner.profile import Profile
 
 SIZES = (*LENGTHS, 19, 23, 31)  # few, like `LENGTHS`, so that t(n) is known where it is used
+LEAST = 0.005  # the least a row costs, in plain passes: what is less is noise
 FIRST = 4  # trees that are drafted to see what they are worth
 LEAPS = (1, 3, 7, 15)  # most nodes while nothing wider than this was measured
 
@@ -55,7 +58,9 @@ class AutoTree(AutoLength):
         if self._is_chain:
             return super().limit(room)
         self._limit, self._looking, self._cut = 0, False, room < self._longest
-        if room > 0 and self._passes.count(1) >= 2 and self._is_worth_trying():
+        # Where trees gain little, t(1) has to be known well, and only a plain pass tells it.
+        stale = self._since_plain > PLAIN_EVERY and self._worth < THIN
+        if room > 0 and self._passes.is_known and not stale and self._is_worth_trying():
             self._limit = min(room, self._longest, self._frontier())
         return self._limit
 
@@ -66,7 +71,7 @@ class AutoTree(AutoLength):
 
     def widen(self, depth: int, joints: Sequence[float]) -> int:
         """How many of these nodes are worth being expanded by one more draft pass?"""
-        worth, row = self._worth, (self._passes.hoped[min(depth + 1, self._longest)] - 1.0) / depth
+        worth, row = self._worth, self._rows_price(self._passes.hoped, min(depth, self._longest)) / depth
         each = worth * (self._node + row)
         gains = [self._joints.believed(joint) * self._acceptance.mean - each for joint in joints]
         count = sum(gain > 0.0 for gain in gains)
@@ -83,7 +88,7 @@ class AutoTree(AutoLength):
         best, most, gain = 0, 0.0, 0.0
         for count, joint in enumerate(joints[: self._longest], start=1):
             gain += self._joints.believed(joint)
-            profit = gain - worth * (curve[count + 1] - 1.0)
+            profit = gain - worth * self._rows_price(curve, count)
             if profit > most and (count in SIZES or count == len(joints)):
                 best, most = count, profit
         if not best and joints and (self._looking or self._drafts < FIRST) and self._affords(1):
@@ -133,6 +138,11 @@ class AutoTree(AutoLength):
     def _node(self) -> float:
         """Cost of one more node in a draft pass."""
         return self._draft * self._layers.node / self._layers.passed if self._layers.count else 0.0
+
+    @staticmethod
+    def _rows_price(curve: Sequence[float], count: int) -> float:
+        """Cost of so many rows more than a plain pass has; measured times may even say that they save some."""
+        return max(curve[count + 1] - 1.0, LEAST * count)
 
     def _frontier(self) -> int:
         widest = self._passes.widest

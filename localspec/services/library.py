@@ -12,7 +12,7 @@ from typing import Literal
 
 from localspec.catalog import fetch
 from localspec.catalog.checks import discard, known_sha256
-from localspec.catalog.inventory import Found, inventory
+from localspec.catalog.inventory import Found, derived_folder, inventory
 from localspec.catalog.modelfile import ModelFile, read_model
 from localspec.catalog.quantfiles import quant_of
 from localspec.catalog.reference import HubQuant, LocalFile
@@ -153,7 +153,7 @@ def show(ref: str, registry: Registry) -> list[Details]:
 
 
 def remove(ref: str, registry: Registry) -> Removed:
-    """Delete the fetched and partial files of a model, or of a pair; its draft stays if another pair here needs it.
+    """Delete the fetched, derived or partial files of a model or pair; a draft stays if another pair here needs it.
 
     A file that the user put somewhere is never touched.
     """
@@ -241,9 +241,9 @@ def _is_needed(draft: str, verifier: str, registry: Registry) -> bool:
 
 def _fetched(ref: str, registry: Registry) -> list[Path]:
     wanted = fetch.look_up(ref, registry)
-    if isinstance(wanted.source, LocalFile):
+    if isinstance(wanted.source, LocalFile) and wanted.source.path.parent != derived_folder():
         raise UsageError(
-            f"{ref} is a file of yours ({wanted.source}); localspec removes only what it has fetched.",
+            f"{ref} is a file of yours ({wanted.source}); localspec removes only what it has fetched or derived.",
             hint="Delete it yourself if you want it gone.",
         )
     return fetch.present(wanted) + fetch.partial(wanted)

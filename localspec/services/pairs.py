@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Literal
 
@@ -83,7 +84,9 @@ def read_tree(text: str) -> Shape | Growth | None:
         return Shape.parse(text)
     try:
         listed = json.loads(Path(text).expanduser().read_text(encoding="utf-8"))
-        return Shape.of([[int(rank) for rank in place] for place in listed])
+        if not listed or not isinstance(listed, list):
+            raise ValueError(text)
+        return Shape.of([[index(rank) for rank in place] for place in listed])
     except OSError:
         raise UsageError(
             f"tree {text!r} is neither a branching nor a file that can be read",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.catalog import fetch, registry
+from localspec.catalog import fetch, machine, registry
 from localspec.catalog.modelfile import ModelFile
 from localspec.core.coupled import Coupled
 from localspec.core.draft import Draft
@@ -36,13 +36,15 @@ from localspec.loop.control import Controller, FixedLength
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
 from localspec.planner.controller import AutoLength
+from localspec.planner.profile import Profile
 from localspec.planner.treecontrol import AutoTree
-from localspec.services import heads
+from localspec.services import bench_facts, heads
 from localspec.services.heads import LoadedHead
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, load, need
 from localspec.services.notebook import Notebook
 from localspec.services.pairs import GROWING, LEAVES, ROOM, Length, SettledPair, read_tree, settle
+from localspec.services.profiles import Circumstances, Profiles, identity
 from localspec.services.report import Once, Report, Silent
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 from localspec.services.stream import Stream, Turns
@@ -57,13 +59,15 @@ CONTEXT_LIMIT = 8192
 class Speculation:
     """A way to speculate that can be resumed: who drafts, what, and who decides how far; `tree_name` as typed.
 
-    uses_head: the drafter reads the verifier's hidden rows.
+    circumstances  what the controller learns holds for these
+    uses_head      the drafter reads the verifier's hidden rows
     """
 
     drafter: Drafter | None
     tree: Shape | Growth | None
     tree_name: str
     controller: Controller
+    circumstances: Circumstances
     uses_head: bool
 
 
@@ -97,6 +101,8 @@ class Runtime:
         self._options: Mapping[str, str] = {}
         self._tree: Shape | Growth | None = None
         self._controller: Controller = FixedLength(0)
+        self._circumstances: Circumstances | None = None
+        self._profiles = Profiles(self._report)
         self._shelf: dict[tuple[Any, ...], Speculation] = {}
         self._loaded: Loaded | None = self._load("verifier")
         notebook = Notebook(files["verifier"], self.vocab.size, self._report)
@@ -247,17 +253,47 @@ class Runtime:
                         "chains are drafted instead."
                     )
                     asked, tree = None, "none"
-                self._tree, self._controller = _control(N, asked, grows=entry.grows_trees, lookup=entry.is_lookup)
+                here = self.circumstances(drafter, tree, options)
+                profile = self._profiles.read(here) if N == "auto" and drafter != "none" else None
+                self._tree, self._controller = _control(
+                    N, asked, grows=entry.grows_trees, lookup=entry.is_lookup, profile=profile
+                )
+                self._circumstances = here
                 if resume:
-                    self._shelf[way] = Speculation(self._drafter, self._tree, tree, self._controller, self._uses_head)
+                    self._shelf[way] = Speculation(
+                        self._drafter, self._tree, tree, self._controller, here, self._uses_head
+                    )
             else:
                 self._drafter, self._tree, self._controller = known.drafter, known.tree, known.controller
-                tree, self._uses_head = known.tree_name, known.uses_head
+                tree, self._circumstances = known.tree_name, known.circumstances
+                self._uses_head = known.uses_head
             self._asked, self._options, self._length, self._tree_name = drafter, options, N, tree
+
+    def circumstances(
+        self, drafter: str, tree: str = "none", options: Mapping[str, str] | None = None
+    ) -> Circumstances:
+        """What a profile of this pair with this drafter depends on."""
+        entry, context = drafters.entry(drafter), self._verifier.context
+        draft = self._files["draft"] if "draft" in self._files and entry.uses_draft else None
+        return Circumstances(
+            verifier=identity(self._files["verifier"]),
+            draft=identity(draft) if draft else None,
+            drafter=drafter,
+            tree="none" if tree == "none" and not entry.grows_trees else "auto",
+            options=dict(options or {}),
+            machine=f"{machine.cpu_name()}, {os.cpu_count()} cores",
+            llama_cpp=f"{bench_facts.llama_cpp()} ({native.version()})",
+            threads=context.settings.threads,
+            gpu_layers=self._verifier.layers_on_gpu,
+            draft_gpu_layers=self.engine.draft_gpu_layers if draft else None,
+            kv_type=context.settings.kv_type,
+            draft_kv_type=self.engine.draft_kv_type if draft else None,
+            flash_attn=context.settings.flash_attn,
+        )
 
     def _built(self, drafter: str, options: Any) -> Drafter | None:
         """The drafter, or a warning and None: whatever is wrong with it, it can only cost time."""
-        self._lender.head_was_asked_for = False
+        self._lender.head_was_asked_for = self._uses_head = False
         try:
             built = drafters.entry(drafter).drafter_class(options, self._lender)
             self._uses_head = self._lender.head_was_asked_for
@@ -414,6 +450,7 @@ class Runtime:
         with self._turns.last(self._stop_streams):
             self._leave_drafter()
             for kept in self._shelf.values():
+                self._keep_learned(kept.controller, kept.circumstances)
                 if kept.drafter:
                     kept.drafter.close()
             self._lender.close()
@@ -427,10 +464,17 @@ class Runtime:
                 stream.close()
 
     def _leave_drafter(self) -> None:
-        """Close it, unless it may be resumed."""
+        """Close it, unless it may be resumed; what its controller learned is kept for the next session."""
+        self._keep_learned(self._controller, self._circumstances)
         if self._drafter and all(kept.drafter is not self._drafter for kept in self._shelf.values()):
             self._drafter.close()
         self._drafter = None
+
+    def _keep_learned(self, controller: Controller, circumstances: Circumstances | None) -> None:
+        if isinstance(controller, AutoLength) and circumstances is not None:
+            learned = controller.learned()
+            if learned is not None:
+                self._profiles.keep(circumstances, learned)
 
     def __enter__(self) -> Runtime:
         return self
@@ -451,19 +495,20 @@ def _with_defaults(name: str, lender: PairLender) -> Drafter:
 
 
 def _control(
-    N: Length, tree: Shape | Growth | None, *, grows: bool, lookup: bool
+    N: Length, tree: Shape | Growth | None, *, grows: bool, lookup: bool, profile: Profile | None = None
 ) -> tuple[Shape | Growth | None, Controller]:
     """How far each draft may go: N tokens of a chain, all places of a shape, N layers of a growing tree, or auto.
 
-    `grows`: the drafter branches on its own, whatever shape is asked for. `lookup`: it evaluates nothing.
+    `grows`: the drafter branches on its own, whatever shape is asked for. `lookup`: it evaluates nothing. `profile`:
+    where auto starts from.
     """
     if isinstance(tree, Shape):
         return tree, FixedLength(len(tree))
     if tree is None and not grows:
-        return None, AutoLength(lookup=lookup) if N == "auto" else FixedLength(N)
+        return None, AutoLength(profile, lookup=lookup) if N == "auto" else FixedLength(N)
     tree = tree or GROWING
     if N == "auto":
-        return tree, AutoTree(lookup=lookup)
+        return tree, AutoTree(profile, lookup=lookup)
     return replace(tree, depth=N), FixedLength(ROOM if N else 0)
 
 

@@ -15,13 +15,14 @@ from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters import cascade as module
 from localspec.drafters.base import Budget, Drafter
-from localspec.drafters.cascade import LONGEST_PAUSE, PAUSE, Cascade, Member, Options
+from localspec.drafters.cascade import LONGEST_REST, Cascade, Member, Options
 from localspec.engine.base import Cancelled, Pass
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.errors import DrafterError, PairError, UsageError
 from tests.drafters.settings import TOY_PROMPT, Lender, Pair, toy, toy_lender
 
 ROOMY = Budget(8, lambda depth, confidence: True)
+FIXED = replace(ROOMY, asks=False)
 RESULT: Pass = ToyContext(ToyModel(27)).prefill([1])  # type: ignore[assignment]
 
 
@@ -98,7 +99,7 @@ def cascade(**members: Scripted | Exception) -> tuple[Cascade, Shelf]:
     return Cascade(Options(",".join(members)), shelf), shelf
 
 
-def round_of(drafter: Cascade, *, taken: int = 0, clock: Clock | None = None, budget: Budget = ROOMY) -> Draft:
+def round_of(drafter: Cascade, *, taken: int = 0, clock: Clock | None = None, budget: Budget = FIXED) -> Draft:
     """One round: the first `taken` tokens of the draft are accepted, the pass takes a second for each plain pass."""
     draft = drafter.propose(np.array([1, 2], dtype=np.int32), budget)
     if clock:
@@ -157,69 +158,96 @@ def test_begin_and_close_reach_all() -> None:
 # -- who is asked ------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_loses_is_asked_less_and_less_often(clock: Clock) -> None:
+def start(drafter: Cascade) -> None:
+    """Another answer begins."""
+    rule = Rejection(np.random.default_rng(0))
+    drafter.begin(np.array([1], dtype=np.int32), sampling=Sampling(), rule=rule, cancelled=lambda: False)
+
+
+def questions(drafter: Cascade, member: Scripted, clock: Clock, *, answers: int, taken: int = 0) -> list[int]:
+    """How often the member was asked in each of so many answers of 40 rounds."""
+    found = []
+    for _ in range(answers):
+        before = member.asked
+        start(drafter)
+        for _ in range(40):
+            round_of(drafter, taken=taken, clock=clock, budget=ROOMY)
+        found.append(member.asked - before)
+    return found
+
+
+def test_a_member_that_loses_is_asked_in_fewer_and_fewer_answers(clock: Clock) -> None:
     """A tenth of a plain pass, and nothing it says is ever taken."""
     loser = Scripted("loser", [7], takes_s=0.1, clock=clock)
     drafter, _ = cascade(loser=loser, other=Scripted("other"))
-    asked = []
-    for _ in range(600):
-        round_of(drafter, clock=clock)
-        asked.append(loser.asked)
-    assert asked[9] == 10, "a few refusals are no verdict"
-    assert asked[599] - asked[299] <= 2 * 300 // LONGEST_PAUSE + 2
-    assert asked[599] > asked[299], "but now and then it is looked at"
+    asked = questions(drafter, loser, clock, answers=100)
+    assert 5 < asked[0] < 20, "a few refusals are no verdict, many are"
+    looks = [at for at, count in enumerate(asked) if count]
+    assert looks[:6] == [0, 2, 5, 10, 19, 36], "left out of 1, 2, 4, 8, 16 answers"
+    assert np.diff(looks).max() == LONGEST_REST + 1
+    assert max(asked[1:]) < 5, "and then soon given up again"
+    assert loser.begun == len(looks), "it does not even read the text"
 
 
 def test_a_member_whose_drafts_cost_more_rows_than_they_bring_is_a_loser_too(clock: Clock) -> None:
     """Two tokens of eight are taken, where eight more rows cost four plain passes."""
-    wide = Scripted("wide", [*range(1, 9)], clock=clock)
+    wide = Scripted("wide", [*range(1, 9)], takes_s=0.5, clock=clock)
     drafter, _ = cascade(wide=wide, other=Scripted("other"))
     dear = replace(ROOMY, price=lambda count: 1.0 + 0.5 * (count - 1))
     for _ in range(200):
         round_of(drafter, taken=2, clock=clock, budget=dear)
-    assert wide.asked < 60
+    assert wide.asked < 20
+
+
+def test_with_a_fixed_length_only_refusals_count_not_the_clock(clock: Clock) -> None:
+    slow, bad = Scripted("slow", [7], takes_s=9.0, clock=clock), Scripted("bad", [8])
+    for member, taken, asked in ((slow, 1, 60), (bad, 0, None)):
+        silent = Scripted("silent", takes_s=9.0, clock=clock)
+        drafter, _ = cascade(silent=silent, member=member)
+        for _ in range(60):
+            round_of(drafter, taken=taken, clock=clock)
+        assert silent.asked == 60
+        assert member.asked == asked if asked else 5 < member.asked < 20
 
 
 def test_a_member_that_pays_is_asked_in_every_round(clock: Clock) -> None:
     good = Scripted("good", [7, 8], takes_s=0.4, clock=clock)
     drafter, _ = cascade(silent=Scripted("silent"), good=good)
     for at in range(100):
-        round_of(drafter, taken=1 if at % 3 else 0, clock=clock)
+        round_of(drafter, taken=1 if at % 3 else 0, clock=clock, budget=ROOMY)
     assert good.asked == 100
 
 
 def test_one_that_costs_nothing_is_asked_in_every_round_however_seldom_it_speaks(clock: Clock) -> None:
     cheap = Scripted("cheap", takes_s=0.001, clock=clock)
     drafter, _ = cascade(cheap=cheap, other=Scripted("other"))
-    for _ in range(500):
-        round_of(drafter, clock=clock)
-    assert cheap.asked == 500
+    assert questions(drafter, cheap, clock, answers=12) == [40] * 12
+    cheap.says = [7]
+    assert questions(drafter, cheap, clock, answers=12) == [40] * 12, "and however often it is wrong"
 
 
 def test_a_member_that_gets_better_is_taken_back(clock: Clock) -> None:
     member = Scripted("member", [7, 8, 9], takes_s=0.1, clock=clock)
     drafter, _ = cascade(member=member, other=Scripted("other"))
-    for _ in range(100):
-        round_of(drafter, taken=0, clock=clock)
-    for _ in range(200):
-        round_of(drafter, taken=3, clock=clock)
-    before = member.asked
-    for _ in range(50):
-        round_of(drafter, taken=3, clock=clock)
-    assert member.asked == before + 50
+    questions(drafter, member, clock, answers=3)
+    asked = questions(drafter, member, clock, answers=20, taken=3)
+    first = next(at for at, count in enumerate(asked) if count)
+    assert asked[first:] == [40] * (20 - first)
+    assert drafter._members[0].pause == 1, "its past is forgiven"
 
 
-def test_catching_up_with_the_text_is_not_held_against_a_member() -> None:
-    member = Member(Scripted("a"), gain=0.1, cost=0.5)
-    due = [member.is_due() for _ in range(PAUSE)]
-    assert not any(due)
-    assert member.is_due()
-    member.learn(0.0, 50.0)
-    assert member.cost == 0.5
-    assert member.is_due(), "a look takes two questions"
-    member.learn(4.0, 0.1)
-    assert (member.gain, member.cost) == pytest.approx((0.49, 0.46))
-    assert member.pays
+def test_a_member_drafts_no_further_than_its_steps_pay_for() -> None:
+    """A third of a plain pass for a token: the third one is too unlikely, with what its row costs."""
+    member = Member(Scripted("a"), step=0.33)
+    budget = replace(ROOMY, price=lambda count: 1.0 + 0.1 * (count - 1))
+    pays = member.minded(budget).pays
+    assert [pays(depth, 0.75) for depth in (1, 2, 3)] == [True, True, False]
+    assert pays(1, 0.75), "another draft"
+    assert not pays(1, 0.4)
+    assert not member.minded(replace(budget, pays=lambda depth, confidence: False)).pays(1, 1.0)
+    assert Member(Scripted("a"), step=0.01).minded(budget) is budget
+    certain = replace(budget, asks=False)
+    assert member.minded(certain) is certain, "a fixed length is a fixed length"
 
 
 # -- what can go wrong -------------------------------------------------------------------------------------------------

@@ -182,15 +182,64 @@ def test_a_good_pair_is_not_warned_about() -> None:
 PROFILE = Profile(verify_s=((1, 0.02), (2, 0.021), (4, 0.022), (8, 0.024)), draft_s=0.001, acceptance=(0.8, 0.8, 0.75))
 
 
-def test_a_profile_makes_the_first_draft_as_long_as_it_should_be() -> None:
-    assert AutoLength().limit(100) == 0
-    assert AutoLength(PROFILE).limit(100) >= 5
-    assert AutoLength(PROFILE).limit(2) == 2
+def plain(seconds: float) -> RoundReport:
+    return RoundReport(drafted=0, tested=0, accepted=0, refused=False, draft_s=0.0, verify_s=seconds, context=50)
+
+
+def test_a_profile_is_tried_on_a_short_draft_and_then_believed() -> None:
+    """One plain pass, one of four rows; then a draft is as long as it should be. Without one there is more to try."""
+    controller, fresh = AutoLength(PROFILE), AutoLength()
+    assert controller.limit(100) == 0
+    for one in (controller, fresh):
+        one.observe(plain(0.02))
+    assert fresh.limit(100) == 0
+    assert controller.limit(2) == 2
+    assert controller.limit(100) == 3
+    controller.observe(
+        RoundReport(drafted=3, tested=3, accepted=3, refused=False, draft_s=0.003, verify_s=0.022, context=51)
+    )
+    assert controller.limit(100) >= 5
 
 
 def test_a_profile_that_says_no_leaves_plain_decoding() -> None:
     slow = Profile(verify_s=((1, 0.02), (2, 0.038), (4, 0.07)), draft_s=0.01, acceptance=(0.3, 0.3))
-    assert AutoLength(slow).limit(100) == 0
+    controller = AutoLength(slow)
+    for _ in range(8):
+        assert controller.limit(100) == 0
+        controller.observe(plain(0.02))
+
+
+def test_too_little_is_learned_from_a_few_rounds() -> None:
+    controller = AutoLength()
+    for _ in range(8):
+        controller.observe(plain(0.02))
+    assert controller.learned() is None
+
+
+def test_what_is_learned_is_what_the_machine_and_the_text_are_like() -> None:
+    controller = AutoLength()
+    play(controller, Machine(SHAPES["F32"], 0.05), text([0.8] * 2020, seed=1), tokens=2000)
+    profile = controller.learned()
+    assert profile is not None
+    times = dict(profile.verify_s)
+    assert times[1] == pytest.approx(0.0357, rel=0.1)
+    assert times[4] / times[1] == pytest.approx(57.6 / 35.7, rel=0.05)
+    assert profile.draft_s == pytest.approx(0.05 * 0.0357, rel=0.1)
+    assert profile.acceptance[:3] == pytest.approx([0.8] * 3, abs=0.1)
+    assert profile.attempt is not None
+    assert 2.0 < profile.attempt.emitted < 5.0
+    assert Profile.from_dict(profile.as_dict()) == profile
+
+
+def test_what_a_profile_said_and_nobody_measured_is_handed_on() -> None:
+    controller = AutoLength(PROFILE)
+    for _ in range(30):
+        controller.observe(plain(0.04))
+    learned = controller.learned()
+    assert learned is not None
+    assert dict(learned.verify_s)[8] == pytest.approx(0.048, rel=0.01), "passes take twice as long today"
+    assert learned.draft_s == pytest.approx(0.002, rel=0.01)
+    assert learned.acceptance == pytest.approx(PROFILE.acceptance, abs=0.06)
 
 
 def test_it_says_what_it_does_and_why() -> None:

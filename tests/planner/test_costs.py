@@ -39,7 +39,11 @@ def test_an_estimate_follows_a_lasting_change() -> None:
 
 
 def measured(times: dict[int, float], *, longest: int = 8) -> PassCosts:
-    return PassCosts(longest, times.items())
+    costs = PassCosts(longest)
+    for n, seconds in times.items():
+        for _ in range(3):
+            costs.observe(n, seconds)
+    return costs
 
 
 def test_between_measured_lengths_the_curve_is_straight_and_beyond_it_has_the_average_slope() -> None:
