@@ -17,7 +17,12 @@ from localspec.errors import ModelFileError
 
 Kind = Literal["model", "head"]
 
-_HEADS = {"eagle3", "dflash", "gemma4-assistant"}  # draft from a verifier's hidden states; no models of their own
+_HEADS = {
+    "eagle3",
+    "dflash",
+    "gemma4-assistant",
+    "localspec-head",
+}  # draft from a verifier's hidden states; no models of their own
 _OTHERS = {
     "clip": "a projector for pictures or sound (mmproj)",
     "t5": "an encoder-decoder model (t5)",
