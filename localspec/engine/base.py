@@ -188,3 +188,33 @@ class Head(Protocol):
     def close(self) -> None:
         """Free the native memory; closing twice is fine."""
         ...
+
+
+class Guesser(Protocol):
+    """A head that guesses several places ahead from the verifier's last hidden row, each on its own (Medusa)."""
+
+    @property
+    def heads(self) -> int:
+        """How many places."""
+        ...
+
+    @property
+    def ids(self) -> Ids | None:
+        """The verifier's id of each number in a row, None: the same."""
+        ...
+
+    @property
+    def tree(self) -> tuple[tuple[int, ...], ...]:
+        """Places of a tree that its makers found good, best first; () when they name none."""
+        ...
+
+    def guess(self, tokens: Ids) -> Sequence[Row] | None:
+        """What follows `tokens`, of which the verifier's cache holds all but the last: logits of each place.
+
+        None when the verifier's row was not captured or there is none.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the native memory; closing twice is fine."""
+        ...

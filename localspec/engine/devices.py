@@ -43,7 +43,7 @@ def _call(library: Any, name: str, result: Any, *arguments: Any) -> Any:
 
 
 @functools.cache
-def _libraries() -> tuple[Any, Any]:
+def libraries() -> tuple[Any, Any]:
     """(libggml: the registry, libggml-base: the device functions)."""
     import llama_cpp
     from llama_cpp._ctypes_extensions import load_shared_library
@@ -56,7 +56,7 @@ def _libraries() -> tuple[Any, Any]:
 
 def devices() -> list[Device]:
     """All devices, the CPU included; free memory is what is free now."""
-    registry, base = _libraries()
+    registry, base = libraries()
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     count = _call(registry, "ggml_backend_dev_count", size)
     get = _call(registry, "ggml_backend_dev_get", pointer, size)
