@@ -4,11 +4,19 @@ verifier is brought in line first, as the loop does it before a drafter is asked
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from localspec.catalog.modelfile import read_model
 from localspec.core.draft import EMPTY, Ids
-from localspec.engine.base import Cancelled, Context, Head, Pass
+from localspec.engine.base import Cancelled, Context, Head, Pass, Row
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.eagle3 import Eagle3Head
 from localspec.engine.model import LlamaModel
+from localspec.services import ggmlheads
+from localspec.services.loading import Loaded
+from tests.services import tiny
+from tests.services.toy_pair import Collected
 
 
 class ModelHead:
@@ -38,29 +46,67 @@ class ModelHead:
         self._context.close()
 
 
-class AlignedHead:
-    """A head of a verifier that nobody else uses."""
+class ModelGuesser:
+    """`engine.base.Guesser` over a head: it guesses three places by going on with its own first guesses."""
 
-    def __init__(self, model: LlamaModel, verifier_model: LlamaModel, settings: ContextSettings) -> None:
-        self._verifier = LlamaContext(verifier_model, settings)
-        self._head = Eagle3Head(model, self._verifier, settings)
-        self.vocab_size = self._head.vocab_size
-        self.leaves = self._head.leaves
-        self.step, self.grow = self._head.step, self._head.grow
+    heads = 3
+    ids: Ids | None = None
+    tree: tuple[tuple[int, ...], ...] = ()
 
-    @property
-    def nodes(self) -> int:
-        return self._head.nodes
+    def __init__(self, head: Head) -> None:
+        self._head = head
 
-    def follow(self, tokens: Ids, *, logits: bool = True, cancelled: Cancelled | None = None) -> Pass | None:
+    def guess(self, tokens: Ids) -> list[Row] | None:
+        result = self._head.follow(tokens)
+        if result is None:
+            return None
+        rows = [result.logits(0).copy()]
+        while len(rows) < self.heads:
+            rows.append(self._head.step(int(rows[-1].argmax())).logits(0).copy())
+        return rows
+
+    def close(self) -> None:
+        self._head.close()
+
+
+class Aligned:
+    """A head of a verifier that nobody else uses; the verifier is brought in line before the head is asked."""
+
+    def __init__(self, opened: Callable[[LlamaContext], Any], verifier: LlamaModel, settings: ContextSettings) -> None:
+        """`opened` makes the head that follows a context."""
+        self._verifier = LlamaContext(verifier, settings)
+        self._head = opened(self._verifier)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._head, name)
+
+    def follow(self, tokens: Ids, **keys: Any) -> Any:
         self._verifier.prefill(tokens[:-1], logits=False)
-        return self._head.follow(tokens, logits=logits, cancelled=cancelled)
+        return self._head.follow(tokens, **keys)
+
+    def guess(self, tokens: Ids) -> Any:
+        self._verifier.prefill(tokens[:-1], logits=False)
+        return self._head.guess(tokens)
 
     def close(self) -> None:
         self._head.close()
         self._verifier.close()
 
 
-def seen(head: ModelHead | AlignedHead) -> Head:
+def aligned(kind: str, models: Mapping[str, LlamaModel], settings: ContextSettings) -> Any:
+    """A tiny head of this kind for the model "verifier"; an EAGLE-3 head is the model of that name."""
+    if kind == "eagle3":
+        return Aligned(lambda context: Eagle3Head(models["eagle3"], context, settings), models["verifier"], settings)
+    file, model = read_model(tiny.model(kind)), models["verifier"]
+
+    def opened(context: LlamaContext) -> Any:
+        loaded = Loaded(read_model(tiny.model("verifier")), model, context, 0)
+        keys = {"on_gpu": False, "force": False, "report": Collected()}
+        return ggmlheads.open_head(file, loaded, settings, **keys)[0]
+
+    return Aligned(opened, model, settings)
+
+
+def seen(head: ModelHead) -> Head:
     """They are what drafters expect."""
     return head

@@ -31,11 +31,12 @@ ALLOWED = {
     "cli": ("cli.", "services.", "loop.", "drafters.registry", "planner.", "catalog.", "core.", "errors", "version"),
 }
 TERMINAL = {"typer", "click", "rich", "prompt_toolkit"}
-# The composition root and its loader alone put concrete parts together; the doctor only asks what there is.
+# The composition root and its loaders alone put concrete parts together; the doctor only asks what there is.
 CONCRETE_ENGINE = {
     "services.runtime": None,
     "services.loading": None,
     "services.heads": None,
+    "services.ggmlheads": None,
     "services.theory_toy": {"engine.base", "engine.toy"},
     "services.doctor": {"engine.devices", "engine.native"},
     "services.derive": {"engine.apart"},  # makes files, opens no model

@@ -14,7 +14,7 @@ from localspec.core.growth import Growth
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
-from localspec.engine.base import Cancelled, Context, Head, Pass
+from localspec.engine.base import Cancelled, Context, Guesser, Head, Pass
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,10 @@ class Lender(Protocol):
         `force` takes one that was trained on another quantisation of the verifier. Raises `DrafterError` when the pair
         has no draft, `PairError` when that is no such head or does not fit the verifier.
         """
+        ...
+
+    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
+        """As `head`, for heads that guess several places from one row ("medusa")."""
         ...
 
     def drafter(self, name: str) -> Drafter:

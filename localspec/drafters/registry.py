@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from localspec.drafters import cascade, eagle3, lookahead, model, ngram, none
+from localspec.drafters import cascade, eagle1, eagle3, lookahead, medusa, model, ngram, none
 from localspec.drafters.base import Drafter, Lender
 from localspec.errors import UsageError
 
@@ -87,6 +87,8 @@ REGISTRY: dict[str, Entry] = {
             True,
             True,
         ),
+        Entry("eagle1", "a head on the verifier's last hidden state", eagle1.Options, eagle1.Eagle1, True, True),
+        Entry("medusa", "heads that guess several places", medusa.Options, medusa.Medusa, True, True, grows_trees=True),
         Entry("ngram", "prompt lookup: what followed last time", ngram.Options, ngram.Ngram, is_lookup=True),
         Entry("lookahead", "the verifier guesses for itself", lookahead.Options, lookahead.Lookahead, grows_trees=True),
         Entry(

@@ -18,9 +18,12 @@ from localspec.catalog.modelfile import ModelFile
 from localspec.catalog.vocabularies import Comparison, read_vocabulary
 from localspec.engine.context import ContextSettings
 from localspec.engine.devices import compute_devices, devices
+from localspec.engine.eagle1 import Eagle1Head
 from localspec.engine.eagle3 import Eagle3Head
+from localspec.engine.medusa import MedusaHead
 from localspec.engine.model import LlamaModel
 from localspec.errors import PairError
+from localspec.services import ggmlheads
 from localspec.services.loading import MEBI, Loaded, place
 from localspec.services.report import Report
 
@@ -31,20 +34,24 @@ TOLD = 64 * MEBI
 
 @dataclass(frozen=True)
 class LoadedHead:
-    """A head that follows a verifier. layers_on_gpu: as loaded; `context` is the head, by the name models use."""
+    """A head that follows a verifier. layers_on_gpu: as loaded; `context` is the head, by the name models use.
+
+    model: what llama.cpp has loaded for it, None where ggml computes it alone.
+    """
 
     file: ModelFile
-    model: LlamaModel
-    context: Eagle3Head
+    model: LlamaModel | None
+    context: Eagle3Head | Eagle1Head | MedusaHead
     layers_on_gpu: int
 
     def where(self, role: str) -> str:
         """One line: which head this is and where it lives."""
-        return place(role, self.file, self.layers_on_gpu, self.model.layers)
+        return place(role, self.file, self.layers_on_gpu, self.model.layers if self.model else 1)
 
     def close(self) -> None:
         self.context.close()
-        self.model.close()
+        if self.model:
+            self.model.close()
 
 
 def kind(file: ModelFile) -> str:
@@ -75,6 +82,10 @@ def load_head(
 
     `force` forgives that it was trained on another quantisation. Raises `PairError`, `LoadError`.
     """
+    if kind(file) in ggmlheads.KINDS:
+        on_gpu = gpu_layers != 0 and verifier.layers_on_gpu > 0
+        found, there = ggmlheads.open_head(file, verifier, settings, on_gpu=on_gpu, force=force, report=report)
+        return LoadedHead(file, None, found, int(there))
     check(file, verifier.file, force=force)
     layers = gpu_layers if gpu_layers is not None else ALL_LAYERS if verifier.layers_on_gpu else 0
     model = LlamaModel(file.path, gpu_layers=layers)
@@ -155,10 +166,11 @@ _KINDS = {"eagle3": _check_eagle3}
 def check_kind(file: ModelFile) -> None:
     """Raises `PairError` for a head that is of no kind known here."""
     found = kind(file)
-    if found and found not in _KINDS:
+    known = (*_KINDS, *ggmlheads.KINDS)
+    if found and found not in known:
         raise PairError(
             f"{file.path.name} is a head of the kind {found}, which localspec does not run",
-            hint=f"It runs heads of the kind {' or '.join(_KINDS)}.",
+            hint=f"It runs heads of the kinds {', '.join(known)}.",
         )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from localspec.catalog.vocabularies import Comparison
 from localspec.core.draft import Ids
 from localspec.drafters.base import Drafter
-from localspec.engine.base import Context, Head, Vocab
+from localspec.engine.base import Context, Guesser, Head, Vocab
 from localspec.errors import DrafterError, PairError
 from localspec.services.heads import LoadedHead
 from localspec.services.loading import Loaded
@@ -81,6 +82,12 @@ class PairLender:
         return self._lent[role].context
 
     def head(self, kind: str, *, force: bool = False) -> Head:
+        return cast(Head, self._opened(kind, force))
+
+    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
+        return cast(Guesser, self._opened(kind, force))
+
+    def _opened(self, kind: str, force: bool) -> Head | Guesser:
         self.head_was_asked_for = True
         found = self._find("draft")
         if found.head != kind or found.open_head is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
 from localspec.drafters.base import Budget, Drafter
 from localspec.drafters.registry import REGISTRY
-from localspec.engine.base import Context, Head, Vocab
+from localspec.engine.base import Context, Guesser, Head, Vocab
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.loop.answer import Answer
 from localspec.loop.control import FixedLength, RoundReport
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
-from tests.headlike import ModelHead
+from tests.headlike import ModelGuesser, ModelHead
 
 NAMES = list(REGISTRY)
 Tree = Shape | Growth | None
@@ -41,12 +42,12 @@ class Lender:
         *,
         known: int | None = None,
         blocked: Sequence[int] = (),
-        head: Callable[[], Head] | None = None,
+        head: Callable[[str], Any] | None = None,
     ) -> None:
         self._make = make
         self._made: Context | None = None
         self._make_head = head
-        self._head: Head | None = None
+        self._heads: dict[str, Any] = {}
         self._known = known
         self._blocked = np.array(blocked, dtype=np.int32)
         self.vocab_size = vocab.size
@@ -73,9 +74,17 @@ class Lender:
         return self._made
 
     def head(self, kind: str, *, force: bool = False) -> Head:
-        if self._head is None:
-            self._head = self._make_head() if self._make_head else ModelHead(self.context("draft"))
-        return self._head
+        made: Head = self._opened(kind, lambda: ModelHead(self.context("draft")))
+        return made
+
+    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
+        made: Guesser = self._opened(kind, lambda: ModelGuesser(ModelHead(self.context("draft"))))
+        return made
+
+    def _opened(self, kind: str, stand_in: Callable[[], Any]) -> Any:
+        if kind not in self._heads:
+            self._heads[kind] = self._make_head(kind) if self._make_head else stand_in()
+        return self._heads[kind]
 
     def known(self, role: str) -> int:
         return self._known or self.vocab_size
@@ -87,8 +96,8 @@ class Lender:
         return built(name, self)
 
     def close(self) -> None:
-        if self._head:
-            self._head.close()
+        for head in self._heads.values():
+            head.close()
         if self._made:
             self._made.close()
 

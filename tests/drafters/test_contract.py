@@ -19,7 +19,7 @@ from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.model import LlamaModel
 from localspec.engine.toy import ToyContext
 from tests.drafters.settings import NAMES, TREES, Lender, budget, built, toy, toy_lender
-from tests.headlike import AlignedHead
+from tests.headlike import aligned
 from tests.services import tiny
 
 GREEDY = Sampling(temperature=0.0)
@@ -200,7 +200,7 @@ def test_the_same_on_a_real_context(models: dict[str, LlamaModel], name: str, la
     lender = Lender(
         models["verifier"].vocab,
         lambda: LlamaContext(models["draft"], settings),
-        head=lambda: AlignedHead(models["eagle3"], models["verifier"], settings),
+        head=lambda kind: aligned(kind, models, settings),
     )
     drafter = built(name, lender)
     text = list(tiny.PROMPT)

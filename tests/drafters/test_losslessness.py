@@ -23,7 +23,7 @@ from localspec.engine.toy import ToyContext, ToyModel
 from tests import zoo
 from tests.core import chisquare
 from tests.drafters.settings import NAMES, TOY_PROMPT, TREES, Lender, Pair, built, toy, toy_lender
-from tests.headlike import AlignedHead
+from tests.headlike import aligned
 from tests.services import tiny
 
 LAWS = {
@@ -113,7 +113,7 @@ def lender(models: dict[str, LlamaModel]) -> Iterator[Lender]:
     made = Lender(
         models["verifier"].vocab,
         lambda: LlamaContext(models["draft"], SETTINGS),
-        head=lambda: AlignedHead(models["eagle3"], models["verifier"], SETTINGS),
+        head=lambda kind: aligned(kind, models, SETTINGS),
     )
     yield made
     made.close()

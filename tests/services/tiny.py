@@ -18,7 +18,7 @@ from localspec.loop.answer import Answer
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
-from tests import eagle3, wrecks, zoo
+from tests import eagle3, ggmlheads, wrecks, zoo
 from tests.services.toy_pair import Collected
 
 ODD = 150
@@ -62,6 +62,8 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "lfm2": zoo.tiny_lfm2,
     "lfm2-draft": lambda path: zoo.tiny_lfm2(path, noise=_BLUR),
     "eagle3": lambda path: eagle3.tiny_eagle3(path, HEAD, vocabulary=_vocabulary()),
+    "medusa": lambda path: ggmlheads.tiny_medusa(path, model("verifier")),
+    "eagle1": lambda path: ggmlheads.tiny_eagle1(path, model("verifier"), quant="Q8_0", known=range(40, 240)),
     "nan": _llama(nan=True),
     "cut": _cut("data"),
     "headless": _cut("header"),
