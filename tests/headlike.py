@@ -101,8 +101,8 @@ def aligned(kind: str, models: Mapping[str, LlamaModel], settings: ContextSettin
 
     def opened(context: LlamaContext) -> Any:
         loaded = Loaded(read_model(tiny.model("verifier")), model, context, 0)
-        keys = {"on_gpu": False, "force": False, "report": Collected()}
-        return ggmlheads.open_head(file, loaded, settings, **keys)[0]
+        report = Collected()
+        return ggmlheads.open_head(file, loaded, settings, on_gpu=False, force=False, report=report)[0]
 
     return Aligned(opened, model, settings)
 

@@ -167,7 +167,7 @@ class Rates:
 def default_places(heads: int, count: int = PLACES) -> tuple[Place, ...]:
     """The likeliest places of a tree over so many heads, best first, by what is believed before anything is known."""
     rates = Rates()
-    waiting = [(-rates.rate(1, 0), (0,))]
+    waiting: list[tuple[float, Place]] = [(-rates.rate(1, 0), (0,))]
     places: list[Place] = []
     while waiting and len(places) < count:
         joint, place = heapq.heappop(waiting)
@@ -202,7 +202,7 @@ def _filled(
 
 def _likeliest(guesses: Guesses, growth: Growth, is_end: Callable[[int], bool]) -> list[Node]:
     """The places with the best joint confidence, as many as there may be nodes."""
-    waiting = [(-prob, (rank,)) for rank, (_, prob) in enumerate(guesses.at(1)[:1])]
+    waiting: list[tuple[float, Place]] = [(-prob, (rank,)) for rank, (_, prob) in enumerate(guesses.at(1)[:1])]
     places: list[Place] = []
     while waiting and len(places) < growth.nodes:
         joint, place = heapq.heappop(waiting)

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -205,7 +206,7 @@ class Eagle1Graph:
         mask = np.full((pairs, shape.span), -np.inf, dtype=np.float16)
         mask[:count, : seen.shape[1]][seen] = 0.0
         mask[count:, 0] = 0.0  # padding must see something, or it becomes NaN
-        given = {
+        given: dict[str, npt.NDArray[Any]] = {
             "inputs": inputs,
             "mask": mask,
             "cells": _padded(cells, pairs, self._spare, np.int64),

@@ -14,12 +14,12 @@ from localspec.core.sampling import Sampling
 from localspec.core.statistics import Path
 from localspec.drafters.base import Drafter, Lender
 from localspec.drafters.registry import entry
-from localspec.engine.base import Context, Head
+from localspec.engine.base import Context, Guesser, Head
 from localspec.errors import DrafterError, UsageError
 from localspec.services import audit_greedy, audit_law, single
 from localspec.services.audit_greedy import Greedy
 from localspec.services.audit_law import Sampled, Subject
-from localspec.services.audit_rows import Recorded, RecordedHead, Remembering
+from localspec.services.audit_rows import Recorded, RecordedGuesser, RecordedHead, Remembering
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
@@ -193,7 +193,7 @@ class RecordingLender:
         self.tokenize = lender.tokenize
         self.recall = lender.recall
         self.warn = lender.warn
-        self.lent: dict[str, Recorded | RecordedHead] = {}
+        self.lent: dict[str, Recorded | RecordedHead | RecordedGuesser] = {}
         self._contexts: dict[str, Recorded] = {}
 
     def remember(self, drafter: str, text: Ids) -> None:
@@ -206,6 +206,11 @@ class RecordingLender:
 
     def head(self, kind: str, *, force: bool = False) -> Head:
         head = RecordedHead(self._lender.head(kind, force=force), self._verifier)
+        self.lent[kind] = head
+        return head
+
+    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
+        head = RecordedGuesser(self._lender.guesser(kind, force=force), self._verifier)
         self.lent[kind] = head
         return head
 

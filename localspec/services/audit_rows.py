@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from localspec.core.draft import Draft, Ids
-from localspec.engine.base import Cancelled, Context, Head, Pass, Progress, Row
+from localspec.engine.base import Cancelled, Context, Guesser, Head, Pass, Progress, Row
 
 RECHECK = 97
 MEMORY = 512 * 2**20
@@ -159,6 +159,22 @@ class Branching:
         return rows
 
 
+@dataclass(frozen=True)
+class Guessing:
+    """What a head that guesses several places says behind a text of the verifier."""
+
+    text: Ids
+    rows: int
+
+    def key(self, row: int) -> Key:
+        return ("guess", self.text.tobytes(), row)
+
+    def ask(self, context: Guesser) -> list[Row]:
+        found = context.guess(self.text)
+        assert found is not None, "the verifier's row is there, so a head has something to say"
+        return [np.array(row) for row in found]
+
+
 class RecordedPass:
     """Rows of a pass that is made when a row is asked for that nobody knows yet."""
 
@@ -173,10 +189,19 @@ class RecordedPass:
         return self._look_up(self._question, row)
 
 
+class Answering(Protocol):
+    """What questions are put to: a context, a head."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Numbers in a row at most."""
+        ...
+
+
 class Remembering:
     """The rows of something that answers questions; counts what was asked and what was evaluated for it."""
 
-    def __init__(self, asked: Context | Head, *, memory: int = MEMORY) -> None:
+    def __init__(self, asked: Answering, *, memory: int = MEMORY) -> None:
         self._answers = asked
         self._known: OrderedDict[Key, Row] = OrderedDict()
         self._room = max(1, memory // (4 * asked.vocab_size))
@@ -249,6 +274,31 @@ class RecordedHead(Remembering):
         draft = Draft(np.concatenate([draft.tokens, tokens]), np.concatenate([draft.parents, parents]))
         self._grown = (draft, (*sizes, len(tokens)))
         return self._pass(Branching(self._text, *self._grown))
+
+
+class RecordedGuesser(Remembering):
+    """`engine.base.Guesser` over another one, as `RecordedHead`."""
+
+    def __init__(self, head: Guesser, verifier: Context) -> None:
+        super().__init__(_GuesserInLine(head, verifier))
+        self.heads, self.ids, self.tree = head.heads, head.ids, head.tree
+
+    def guess(self, tokens: Ids) -> list[Row] | None:
+        question = Guessing(np.array(tokens), self.heads)
+        return [self._look_up(question, row) for row in range(self.heads)] if len(tokens) > 1 else None
+
+
+class _GuesserInLine:
+    """As `_InLine`."""
+
+    def __init__(self, head: Guesser, verifier: Context) -> None:
+        self._head = head
+        self._verifier = verifier
+        self.vocab_size = verifier.vocab_size
+
+    def guess(self, tokens: Ids) -> Sequence[Row] | None:
+        self._verifier.prefill(tokens[:-1], logits=False)
+        return self._head.guess(tokens)
 
 
 class _InLine:

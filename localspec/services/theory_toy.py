@@ -19,7 +19,7 @@ from localspec.core.law import Law
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Drafter
 from localspec.drafters.registry import entry
-from localspec.engine.base import Context, Head
+from localspec.engine.base import Context, Guesser, Head
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.errors import DrafterError
 
@@ -90,6 +90,9 @@ class ToyLender:
         return ToyContext(self._model, draft_room=ROOM, leaves=ROOM)
 
     def head(self, kind: str, *, force: bool = False) -> Head:
+        raise DrafterError("the exercises have no hidden states for a head")
+
+    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
         raise DrafterError("the exercises have no hidden states for a head")
 
     def drafter(self, name: str) -> Drafter:

@@ -39,7 +39,7 @@ def test_what_a_medusa_file_says(tmp_path: Path, verifier: Path) -> None:
 
 def test_what_an_eagle1_file_says(tmp_path: Path, verifier: Path) -> None:
     head = read_headfile(ggmlheads.tiny_eagle1(tmp_path / "head.gguf", verifier, keys={f"{KEY}.rope.type": "norm"}))
-    assert head.form == Eagle1(64, 2, 1, 32, pytest.approx(1e-5), 10_000.0, neox=False)
+    assert head.form == Eagle1(64, 2, 1, 32, float(np.float32(1e-5)), 10_000.0, neox=False)
     assert head.known is None
 
 

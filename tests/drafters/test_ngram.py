@@ -20,7 +20,7 @@ from localspec.core.shapes import Shape
 from localspec.core.trust import Guess, Support, Trust
 from localspec.drafters.base import Budget, Drafter
 from localspec.drafters.ngram import MOST_BYTES, Ngram, Options
-from localspec.engine.base import Context
+from localspec.engine.base import Context, Guesser, Head
 from localspec.errors import UsageError
 
 ALWAYS = Budget(8, lambda depth, confidence: True)
@@ -60,6 +60,12 @@ class NoModels:
 
     def context(self, role: str) -> Context:
         raise AssertionError(role)
+
+    def head(self, kind: str, *, force: bool = False) -> Head:
+        raise AssertionError(kind)
+
+    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
+        raise AssertionError(kind)
 
     def known(self, role: str) -> int:
         raise AssertionError(role)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.engine import graph
+from localspec.engine import ggml
 from localspec.engine.eagle1graph import Eagle1Graph, Sizes
 from localspec.engine.graph import Buffer, Machine, Stored
 from localspec.engine.medusa import MedusaGraph
@@ -114,11 +114,23 @@ class Eagle:
         self.tokens = np.random.default_rng(7).integers(0, VOCAB, capacity).astype(np.int32)
         self.hidden = np.random.default_rng(8).standard_normal((capacity, WIDTH)).astype(np.float32)
 
+    def read(self, start: int, end: int) -> Array:
+        """Logits behind a piece of the text."""
+        logits = self.head.extend(*self.text(start, end))
+        assert logits is not None
+        return logits
+
     def text(self, start: int, end: int) -> tuple[Any, Any]:
         return self.tokens[start:end], self.hidden[start:end]
 
     def reference(self, tokens: Any, hidden: Any, positions: Any, seen: Any) -> tuple[Array, Array]:
-        facts = {"heads": HEADS, "heads_kv": HEADS_KV, "epsilon": 1e-5, "base": 10_000.0, "neox": self._neox}
+        facts: dict[str, Any] = {
+            "heads": HEADS,
+            "heads_kv": HEADS_KV,
+            "epsilon": 1e-5,
+            "base": 10_000.0,
+            "neox": self._neox,
+        }
         return heads.eagle1(self.values, tokens, hidden, positions=positions, seen=seen, **facts)
 
     def after(self, count: int) -> tuple[Array, Array]:
@@ -143,7 +155,7 @@ def test_eagle1_is_what_numpy_computes(kind: str, neox: bool, extras: bool) -> N
     """A text in pieces, then a chain on the head's own features."""
     eagle = Eagle(kind, neox=neox, extras=extras)
     for start, end in ((0, 1), (1, 6), (6, 40)):
-        logits = eagle.head.extend(*eagle.text(start, end))
+        logits = eagle.read(start, end)
         feature, wanted = eagle.after(end)
         assert off(logits, wanted) < CLOSE
     tokens, hidden = (one.tolist() for one in eagle.text(0, 40))
@@ -159,10 +171,12 @@ def test_eagle1_is_what_numpy_computes(kind: str, neox: bool, extras: bool) -> N
 
 
 def test_a_tree_sees_its_ancestors_alone(eagle: Eagle) -> None:
-    eagle.head.extend(*eagle.text(0, 10))
+    eagle.read(0, 10)
     feature, _ = eagle.after(10)
     tokens, hidden, parents = [*eagle.tokens[:10].tolist()], [*eagle.hidden[:10]], [-1]
-    depths, of, outs = [], [], [feature]
+    depths: list[int] = []
+    of: list[int] = []
+    outs = [feature]
     for layer, above in (([3, 7], [-1, -1]), ([4, 4, 8], [0, 1, 1]), ([1, 2], [2, 4])):
         rows = eagle.head.grow(np.array(layer, dtype=np.int32), np.array(above, dtype=np.int32))
         for token, parent in zip(layer, above, strict=True):
@@ -187,24 +201,25 @@ def test_a_tree_sees_its_ancestors_alone(eagle: Eagle) -> None:
 
 def test_it_goes_back_and_reads_another_text(eagle: Eagle) -> None:
     """Pairs of a tree and of a longer text are gone, whatever stands in their cells."""
-    expected = eagle.head.extend(*eagle.text(0, 12)).copy()
+    expected = eagle.read(0, 12).copy()
     eagle.head.grow(np.array([3, 4], dtype=np.int32), np.array([-1, -1], dtype=np.int32))
-    eagle.head.extend(*eagle.text(12, 300))
+    eagle.read(12, 300)
     assert eagle.head.length == 300
     eagle.head.rewind(5)
     assert eagle.head.length == 5
-    again = eagle.head.extend(*eagle.text(5, 12))
+    again = eagle.read(5, 12)
     assert np.abs(again - expected).max() < 1e-5
     eagle.head.rewind(0)
-    assert np.abs(eagle.head.extend(*eagle.text(0, 12)) - expected).max() < 1e-5
+    assert np.abs(eagle.read(0, 12) - expected).max() < 1e-5
 
 
 def test_a_text_whose_beginning_it_has_not_seen(eagle: Eagle) -> None:
     """Positions count from the text's own beginning, and what stands in the cells before is not looked at."""
-    eagle.head.extend(*eagle.text(0, 30))
+    eagle.read(0, 30)
     eagle.head.begin(20)
     tokens, hidden = eagle.text(20, 32)
     logits = eagle.head.extend(tokens, hidden)
+    assert logits is not None
     _, rows = eagle.reference(tokens, hidden, np.arange(20, 32), np.tril(np.ones((12, 12), dtype=bool)))
     assert off(logits, rows[-1]) < CLOSE
     assert (eagle.head.start, eagle.head.length) == (20, 32)
@@ -212,16 +227,16 @@ def test_a_text_whose_beginning_it_has_not_seen(eagle: Eagle) -> None:
 
 
 def test_a_text_longer_than_a_piece_and_a_span(eagle: Eagle) -> None:
-    logits = eagle.head.extend(*eagle.text(0, 600))
+    logits = eagle.read(0, 600)
     assert np.abs(logits - eagle.after(600)[1]).max() < 1e-4
     (row,) = eagle.head.grow(np.array([3], dtype=np.int32), np.array([-1], dtype=np.int32))
     assert np.isfinite(row).all()
 
 
 def test_there_is_room_for_so_much(eagle: Eagle) -> None:
-    eagle.head.extend(*eagle.text(0, 600))
+    eagle.read(0, 600)
     with pytest.raises(ContextFullError, match="601 pairs do not fit a head of 600"):
-        eagle.head.extend(*eagle.text(0, 1))
+        eagle.read(0, 1)
     nodes = np.zeros(33, dtype=np.int32)
     with pytest.raises(ContextFullError, match="room for 32"):
         eagle.head.grow(nodes, nodes - 1)
@@ -231,7 +246,7 @@ def test_many_shapes_of_graphs_take_turns(eagle: Eagle, monkeypatch: pytest.Monk
     monkeypatch.setattr("localspec.engine.eagle1graph._GRAPHS", 2)
     for end in (1, 3, 8, 20, 3, 1):
         eagle.head.rewind(0)
-        logits = eagle.head.extend(*eagle.text(0, end))
+        logits = eagle.read(0, end)
         assert np.abs(logits - eagle.after(end)[1]).max() < 1e-4
 
 
@@ -245,7 +260,7 @@ def test_a_reduced_vocabulary_is_spread_over_the_verifiers_ids() -> None:
     sizes = Sizes(WIDTH, HEADS, HEADS_KV, SIZE, epsilon=1e-5, rope_base=10_000.0)
     head = Eagle1Graph(sizes, rest, tensors["token_embd.weight"], output, vocab_size=VOCAB, capacity=64)
     eagle = Eagle("Q8_0")
-    logits, full = head.extend(*eagle.text(0, 9)), eagle.head.extend(*eagle.text(0, 9))
+    logits, full = head.extend(*eagle.text(0, 9)), eagle.read(0, 9)
     assert np.array_equal(np.flatnonzero(np.isfinite(logits)), np.sort(ids))
     assert np.abs(logits[ids] - full[ids]).max() < 1e-4
     head.close()
@@ -292,13 +307,13 @@ def test_everything_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was made is freed once: counted at the library, in success and where the last step fails."""
     counts = counting(monkeypatch)
     eagle = Eagle()
-    eagle.head.extend(*eagle.text(0, 5))
+    eagle.read(0, 5)
     eagle.head.close()
     tensors, _ = kept(medusa_shapes(1, False), "F32")
     rest, output = split(tensors)
     MedusaGraph(rest, output, width=WIDTH, heads=3, blocks=1).close()
     with monkeypatch.context() as broken:
-        broken.setattr(graph.ggml.lib(), "backend_sched_alloc_graph", lambda *_: False)
+        broken.setattr(ggml.lib(), "backend_sched_alloc_graph", lambda *_: False)
         with pytest.raises(LoadError, match="no room to compute"):
             MedusaGraph(rest, output, width=WIDTH, heads=3, blocks=1)
     gc.collect()
@@ -315,7 +330,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         "init", "free", "backend_dev_init", "backend_free", "backend_alloc_ctx_tensors_from_buft",
         "backend_buffer_free", "backend_sched_new", "backend_sched_free",
     ):  # fmt: skip
-        monkeypatch.setattr(graph.ggml.lib(), name, counted(name, getattr(graph.ggml.lib(), name), counts))
+        monkeypatch.setattr(ggml.lib(), name, counted(name, getattr(ggml.lib(), name), counts))
     return counts
 
 

@@ -11,9 +11,9 @@ from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Drafter
 from localspec.drafters.registry import REGISTRY
-from localspec.engine.base import Cancelled, Context, Head, Pass, Vocab
+from localspec.engine.base import Cancelled, Context, Guesser, Head, Pass, Vocab
 from localspec.errors import DrafterError
-from tests.headlike import ModelHead
+from tests.headlike import ModelGuesser, ModelHead
 
 Propose = Callable[[Ids, int], Draft]
 """(committed text, limit) -> draft."""
@@ -129,6 +129,9 @@ class Lending:
 
     def head(self, kind: str, *, force: bool = False) -> Head:
         return ModelHead(self.context("draft"))
+
+    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
+        return ModelGuesser(self.head(kind))
 
     def drafter(self, name: str) -> Drafter:
         entry = REGISTRY[name]

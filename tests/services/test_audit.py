@@ -350,7 +350,10 @@ def request(**keys: object) -> audit.Request:
 
 @pytest.mark.parametrize(
     ("drafter", "tree"),
-    [("model", "none"), ("model", "2,2"), ("ngram", "none"), ("eagle3", "none"), ("eagle3", "2,2"), ("eagle3", "auto")],
+    [
+        *(("model", "none"), ("model", "2,2"), ("ngram", "none"), ("eagle3", "none"), ("eagle3", "2,2")),
+        *(("eagle3", "auto"), ("eagle1", "none"), ("eagle1", "2,2"), ("medusa", "auto")),
+    ],
 )
 def test_a_tiny_pair_passes(drafter: str, tree: str) -> None:
     report = Collected()

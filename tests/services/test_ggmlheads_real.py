@@ -58,15 +58,16 @@ def test_the_output_is_the_verifiers_own(tmp_path: Path, smollm2: Path, kind: st
     head = echoing(tmp_path / "head.gguf", smollm2, kind, known)
     with tiny.open_pair(smollm2, head, drafter=kind, engine={"flash_attn": "auto"}) as pair:
         text = np.array(prompt(pair), dtype=np.int32)
-        (opened,) = pair._lent
+        (loaded,) = pair._lent
+        head_in_use: Any = loaded.context
         result = pair.verifier.prefill(text[:-1])
         assert result is not None
         expected = result.logits(0).copy()
         if kind == "medusa":
-            logits = opened.context.guess(text)[0]
+            logits = head_in_use.guess(text)[0]
             expected = expected if known is None else expected[known]
         else:
-            logits = opened.context.follow(text).logits(0)
+            logits = head_in_use.follow(text).logits(0)
             assert known is None or np.isneginf(np.delete(logits, known)).all()
             logits, expected = (logits, expected) if known is None else (logits[known], expected[known])
         assert np.abs(logits - expected).max() < 0.05

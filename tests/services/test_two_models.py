@@ -181,7 +181,7 @@ def test_a_draft_that_fails_in_the_middle_is_switched_off(
 ) -> None:
     """B28, B70: one warning, and the text goes on as if nothing had been drafted."""
     with tiny.open_pair(report=report, drafter="model", N=4) as runtime:
-        draft = runtime._lent[0].context
+        draft: Any = runtime._lent[0].context
         evaluate, calls = draft.evaluate, iter(range(1, 1000))
 
         def failing(pending: int, below: Draft) -> Any:
