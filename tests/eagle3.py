@@ -189,7 +189,9 @@ def knowing_head(path: Path, *, vocabulary: zoo.Vocabulary | None = None) -> Pat
     kind = Kind(own_output=False, reduced=0, norm_before_residual=True, layers=(0, 0, 0), width=width, head_width=width)
     zero = {name: np.zeros_like(values) for name, values in tensors(kind, vocabulary).items()}
     ones, identity = np.ones(width, dtype=np.float32), np.eye(width, dtype=np.float32)
-    known = {f"{name}.weight": ones for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")}
+    known: dict[str, npt.NDArray[np.float32]] = {
+        f"{name}.weight": ones for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")
+    }
     known["blk.0.attn_output.weight"] = identity
     known["blk.0.attn_v.weight"] = np.concatenate([identity, 0 * identity], axis=1)
     # A normed embedding is one number, the root of the width, and zeros.
@@ -232,7 +234,7 @@ class Reference:
         other.__dict__ = self.__dict__ | {"keys": list(self.keys), "values": list(self.values)}
         return other
 
-    def fuse(self, rows: Sequence[Array] | Array) -> Array:
+    def fuse(self, rows: Sequence[npt.ArrayLike] | npt.ArrayLike) -> Array:
         """Rows of the layers, side by side -> fused rows."""
         wide = np.asarray(rows, dtype=np.float64)
         if self.kind.norm_before_fc:

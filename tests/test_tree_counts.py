@@ -16,13 +16,14 @@ import numpy.typing as npt
 import pytest
 
 from localspec.core.coupled import Coupled
-from localspec.core.draft import Draft
+from localspec.core.draft import Draft, Ids
 from localspec.core.growth import Grown, Growth
 from localspec.core.rejection import Rejection
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
 from localspec.drafters.base import Budget, Drafter
+from localspec.drafters.drawing import Drawing, Grower, Logits
 from localspec.drafters.model import DraftModel, Options
 from localspec.engine.base import Context, Pass, Vocab
 from localspec.engine.context import ContextSettings, LlamaContext
@@ -197,11 +198,11 @@ def test_three_tokens_follow_the_verifiers_joint_law(
     assert likelihood(counts, joint) > TOO_UNLIKELY
 
 
-class Choosy(DraftModel):
+class Choosy(Drawing):
     """Draws two siblings and keeps the one its law likes better: pruning by value, the error that is planted."""
 
-    def _tree(self, tokens: npt.NDArray[np.int32], result: Pass, budget: Budget) -> Grown:
-        grown = super()._tree(tokens, result, budget)
+    def tree(self, tokens: Ids, logits: Logits, grower: Grower, budget: Budget) -> Grown:
+        grown = super().tree(tokens, logits, grower, budget)
         draft = grown.draft
         kept = []
         for parent, siblings in draft.children.items():
@@ -216,12 +217,18 @@ class Choosy(DraftModel):
         return 1.0 if law is None else law.prob(int(draft.tokens[node]))
 
 
+def choosy(lender: Lender) -> DraftModel:
+    drafter = DraftModel(Options(), lender)
+    drafter._drawing = Choosy(is_end=lender.is_end)
+    return drafter
+
+
 def test_pruning_drawn_siblings_by_value_is_noticed(
     models: tuple[LlamaModel, LlamaModel], joint: npt.NDArray[np.float64]
 ) -> None:
     counts, nodes = counted(
         models,
-        lambda lender: Choosy(Options(), lender),
+        choosy,
         tree=Shape.parse("2,2"),
         controller=FixedLength(6),
         samples=5_000,

@@ -56,8 +56,9 @@ def derive(
     """
     from localspec.catalog import registry as registries
     from localspec.services import derive as service
+    from localspec.services.recipe import Request
 
-    asked = service.Request(
+    asked = Request(
         type=type_.upper() if type_ else None,
         drop=drop_layers,
         without=_ids(layers) if layers else (),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -135,11 +136,11 @@ class BulkReader:
             flags[start + of_text] = 1
         positions = np.concatenate([np.arange(len(text)) for text in texts])
         sequences = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
-        features, tops = self._evaluate(np.concatenate(texts), positions, sequences, flags)
+        features, (ids, logits, sums) = self._evaluate(np.concatenate(texts), positions, sequences, flags)
         ends = np.cumsum([0, *(len(of_text) for of_text in asked)])
         return [
-            Reading(features[starts[i] : starts[i + 1]], *(part[ends[i] : ends[i + 1]] for part in tops))
-            for i in range(len(texts))
+            Reading(features[first:last], ids[begin:end], logits[begin:end], sums[begin:end])
+            for (first, last), (begin, end) in zip(pairwise(starts), pairwise(ends), strict=True)
         ]
 
     def _read_alone(self, text: Ids, asked: Ids) -> Reading:

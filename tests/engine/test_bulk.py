@@ -18,7 +18,7 @@ from tests.engine.reference import Reference
 
 RNG = np.random.default_rng(0)
 TEXTS = [RNG.integers(5, 261, size).astype(np.int32) for size in (3, 30, 1, 20, 90, 12, 40)]
-ASKED = [np.flatnonzero(RNG.random(len(text)) < 0.5) for text in TEXTS]
+ASKED = [np.flatnonzero(RNG.random(len(text)) < 0.5).astype(np.int32) for text in TEXTS]
 ALONE = ContextSettings(capacity=128)
 
 

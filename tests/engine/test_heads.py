@@ -261,6 +261,8 @@ def test_a_reduced_vocabulary_is_spread_over_the_verifiers_ids() -> None:
     head = Eagle1Graph(sizes, rest, tensors["token_embd.weight"], output, vocab_size=VOCAB, capacity=64)
     eagle = Eagle("Q8_0")
     logits, full = head.extend(*eagle.text(0, 9)), eagle.read(0, 9)
+    assert logits is not None
+    assert full is not None
     assert np.array_equal(np.flatnonzero(np.isfinite(logits)), np.sort(ids))
     assert np.abs(logits[ids] - full[ids]).max() < 1e-4
     head.close()

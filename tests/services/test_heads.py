@@ -155,7 +155,7 @@ def write(path: Path, which: str) -> Path:
     """A head with something wrong."""
     whole = tensors(HEAD, VOCABULARY)
     mine = fingerprint.of_verifier(tiny.model("verifier"))
-    keys = {"vocabulary": VOCABULARY}
+    keys: dict[str, Any] = {"vocabulary": VOCABULARY}
     match which:
         case "draft":
             return tiny.model("draft")
