@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ class Difference:
     """Where two greedy texts part: `place` is the index in the completion, `gap` and `noise` are in logits.
 
     gap    by how much plain decoding preferred its own token there
-    noise  by how much the shape of the batches alone moves a difference of two logits there
+    noise  by how much the shape of the batches alone moves a difference of two logits there, or at least
     """
 
     prompt: int
@@ -75,9 +76,13 @@ def judge(
     said = plain[:place]
     alone = replay(context, prompt, said, 1)
     gap = float(alone[plain[place]] - alone[other[place]])
-    rows = [replay(context, prompt, said, length, width) for length in lengths for width in {1, branches}]
-    # Each of the two logits may move by that much, in opposite directions.
-    return Difference(index, place, gap, 2.0 * max((float(np.abs(row - alone).max()) for row in rows), default=0.0))
+    noise = 0.0
+    for length, width in product(lengths, sorted({1, branches})):
+        moved = float(np.abs(replay(context, prompt, said, length, width) - alone).max())
+        noise = max(noise, 2.0 * moved)  # each of the two logits may move by that much, in opposite directions
+        if gap <= noise:
+            break  # a replay reads the whole text again, and this one has explained the difference
+    return Difference(index, place, gap, noise)
 
 
 def replay(
