@@ -27,7 +27,7 @@ CONVERT = "Convert or train the head again: docs/heads.md lists what it must hol
 MOST_HEADS, MOST_BLOCKS = 16, 8
 _F32, _I64 = 0, 27
 _DIVIDING = {"granite", "granitemoe", "granitehybrid", "minicpm"}  # by the logit scale, where others multiply
-_WHOLE = {24, 25, 26, 27, 28}  # integers and doubles are no weights
+_NO_WEIGHTS = {15, 24, 25, 26, 27, 28}  # Q8_K, which only products are made with, integers, doubles
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,9 @@ class _Reader:
 
 def is_weight(info: TensorInfo) -> bool:
     """True when ggml can multiply with it: a float or block type whose blocks fit its rows."""
-    return info.kind in TENSOR_TYPES and info.kind not in _WHOLE and info.shape[0] % TENSOR_TYPES[info.kind][1] == 0
+    return (
+        info.kind in TENSOR_TYPES and info.kind not in _NO_WEIGHTS and info.shape[0] % TENSOR_TYPES[info.kind][1] == 0
+    )
 
 
 def _times(shape: tuple[int, ...]) -> str:

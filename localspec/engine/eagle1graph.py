@@ -105,6 +105,8 @@ class Eagle1Graph:
             shapes = {"keys": (cells, ggml.F32), "values": (cells, ggml.F32)}
             self._cache = Buffer(self._machine, shapes, what="a head's cache")
             self._cache.clear()  # a cell that is masked must still hold numbers
+        with closing_on_error(self._cache, self._weights, self._machine):
+            self._graph(Shape(1, _SMALLEST_SPAN, 1))  # what the device cannot do shows now
 
     @property
     def nodes(self) -> int:
@@ -260,8 +262,8 @@ class Eagle1Graph:
         key = self._turned(ops, ops.linear(x, weights, "blk.0.attn_k"), sizes.heads_kv, pairs, positions)
         value = ops.linear(x, weights, "blk.0.attn_v")
         row = sizes.heads_kv * sizes.size
-        keys = ops.set_rows(self._cache["keys"], ops.reshape_2d(key, row, pairs), cells)
-        values = ops.set_rows(self._cache["values"], value, cells)
+        keys = ops.written(self._cache["keys"], ops.reshape_2d(key, row, pairs), cells)
+        values = ops.written(self._cache["values"], value, cells)
         keys, values = (
             # (size, span, heads): rows of the cache, head by head
             ops.view_3d(cache, sizes.size, shape.span, sizes.heads_kv, 4 * row, 4 * sizes.size, 0)

@@ -161,6 +161,7 @@ class Ops:
         self.inputs: dict[str, tuple[Tensor, int]] = {}
         self.outputs: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
         self.ends: list[Tensor] = []
+        self.writes: list[Tensor] = []
 
     def input(self, name: str, kind: int, *shape: int) -> Tensor:
         """A tensor that is filled before each run."""
@@ -175,9 +176,10 @@ class Ops:
         self.outputs[name] = (tensor, shape)
         self.ends.append(tensor)
 
-    def effect(self, tensor: Tensor) -> None:
-        """Something that must be computed before what is built after it, like a write into a cache."""
-        self.ends.append(tensor)
+    def written(self, cache: Tensor, values: Tensor, rows: Tensor) -> Tensor:
+        """`cache` with `values` in these rows of it. Other operations may move to the CPU; this must be where it is."""
+        self.writes.append(self.set_rows(cache, values, rows))
+        return self.writes[-1]
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
         function = getattr(ggml.lib(), name)
@@ -208,6 +210,8 @@ class Graph:
             self._graph = lib.new_graph_custom(self._context, _NODES, False)
             for tensor in ops.ends:
                 lib.build_forward_expand(self._graph, tensor)
+            if not all(lib.backend_supports_op(machine.main, tensor) for tensor in ops.writes):
+                raise LoadError(f"{machine.device} cannot write into a head's cache", hint="Try --draft-gpu-layers 0.")
             self._scheduler = machine.scheduler()
             with native.heard():
                 fits = lib.backend_sched_alloc_graph(self._scheduler, self._graph)
