@@ -34,6 +34,8 @@ class Size:
     only        parts of the table, none named: all
     N           draft length where a table leaves the choice, None: the table's own
     trees       static trees to measure, none named: the table's own
+    lengths     fixed draft lengths to measure, none named: the table's own
+    cells       file that finished parts are appended to, None: none
     """
 
     repeats: int
@@ -43,6 +45,8 @@ class Size:
     only: tuple[str, ...] = ()
     N: Length | None = None
     trees: tuple[str, ...] = ()
+    lengths: tuple[int, ...] = ()
+    cells: Path | None = None
 
     def parts(self, names: Iterable[str]) -> list[str]:
         """Those of a table's parts that are wanted. Raises `UsageError` for one that it does not have."""

@@ -11,6 +11,8 @@
     lookahead    W=5 N=4 G=5 and sizes chosen by cost, tokens per pass by category, tokens/s beside plain
     cascade      ngram and model together against each of them, by category, F32 and Q4_1
     treecost     work outside llama.cpp for trees of 32 nodes at T=0
+    matrix       --N auto against plain and against fixed lengths: 4 formats, 3 temperatures, 6 categories, 2 drafters
+    controller   time that the controllers take for a round
 
 Results go to bench/results/ as JSON and Markdown. Nothing else should run meanwhile. `--only` measures some parts of a
 table (T=0, F32, ...), `--limit 1 --repeats 1` takes one prompt per category once.
@@ -27,7 +29,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bench import peers, quantize, results, stock, treetables, weights
+from bench import controllers, matrix, peers, quantize, results, stock, treetables, weights
 from bench.harness import CONTEXT, GREEDY, SAMPLINGS, Size, f32_with_q4_0, measure, q4_1, ranged, together
 from localspec.cli.options import draft_length
 from localspec.errors import LocalspecError
@@ -133,6 +135,8 @@ TABLES: dict[str, Callable[[Size], tuple[dict[str, Any], str]]] = {
     "lookahead": treetables.lookahead,
     "cascade": treetables.cascade,
     "treecost": treetables.treecost,
+    "matrix": matrix.matrix,
+    "controller": controllers.controller,
 }
 
 
@@ -148,6 +152,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=(), help="these parts of the table")
     parser.add_argument("--N", type=draft_length, default=None, help="draft length, where a table leaves the choice")
     parser.add_argument("--trees", nargs="*", default=(), help="static trees, like 4,2,2")
+    parser.add_argument("--lengths", nargs="*", type=int, default=(), help="fixed draft lengths, like 1 2 3 5 8")
+    parser.add_argument("--cells", type=Path, default=None, help="file of finished cells, to go on from")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     asked = parser.parse_args()
     size = Size(
@@ -158,6 +164,8 @@ def main() -> None:
         tuple(asked.only),
         asked.N,
         tuple(asked.trees),
+        tuple(asked.lengths),
+        asked.cells,
     )
     facts = results.facts()
     try:

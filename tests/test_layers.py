@@ -167,7 +167,7 @@ def test_core_knows_no_clock_no_file_no_global_randomness() -> None:
 
 
 def test_drafters_do_not_know_each_other() -> None:
-    shared = {"drafters.base", "drafters.drawing", "drafters.following", "drafters.registry"}
+    shared = {"drafters.base", "drafters.drawing", "drafters.following", "drafters.members", "drafters.registry"}
     concrete = [
         item
         for item in IMPORTS

@@ -45,6 +45,7 @@ class ModelFile:
     kind            "model", or "head" for what drafts from a verifier's hidden states
     tokenizer       type and pre-tokenizer, "gpt2/smollm"
     context_length, layers, width, vocab_size   None when the file does not say
+    experts         (used for a token, in all) of a mixture of experts
     """
 
     path: Path
@@ -60,6 +61,7 @@ class ModelFile:
     layers: int | None
     width: int | None
     vocab_size: int | None
+    experts: tuple[int, int] | None = None
 
 
 def read_model(path: Path) -> ModelFile:
@@ -82,7 +84,14 @@ def read_model(path: Path) -> ModelFile:
         layers=header.number(f"{architecture}.block_count"),
         width=header.number(f"{architecture}.embedding_length"),
         vocab_size=header.lengths.get("tokenizer.ggml.tokens", header.number(f"{architecture}.vocab_size")),
+        experts=_experts(header, architecture),
     )
+
+
+def _experts(header: Header, architecture: str) -> tuple[int, int] | None:
+    total = header.number(f"{architecture}.expert_count") or 0
+    used = header.number(f"{architecture}.expert_used_count") or total
+    return (used, total) if total > 1 else None
 
 
 def _quantisation(header: Header) -> str:

@@ -28,6 +28,12 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f} s"
 
 
+def shares(counters: Counters) -> str:
+    """ngram 31 %, none 69 %: who drafted how often."""
+    passes = counters.verifier_passes
+    return ", ".join(f"{name} {share(one.rounds / passes)}" for name, one in counters.shares.items()) if passes else "-"
+
+
 FIGURES: dict[str, tuple[Shown, str]] = {
     "tokens/s": (lambda c: plain(c.tokens_per_s), "completion tokens / decode time"),
     "tokens/pass": (lambda c: plain(c.tokens_per_pass), "completion tokens / verifier passes"),
@@ -45,6 +51,7 @@ FIGURES: dict[str, tuple[Shown, str]] = {
     "  drafting": (lambda c: seconds(c.draft_s), ""),
     "  verifying": (lambda c: seconds(c.verify_s), ""),
     "  accepting": (lambda c: seconds(c.accept_s), ""),
+    "drafted by": (lambda c: shares(c), "share of the verifier passes"),
 }
 
 
@@ -75,6 +82,7 @@ def total(counted: Sequence[Counters]) -> Counters:
         whole.drafted += counters.drafted
         whole.tested += counters.tested
         whole.accepted += counters.accepted
+        whole.join(counters.shares)
         whole.prefill_tokens += counters.prefill_tokens
         whole.prefill_s += counters.prefill_s
         whole.decode_s += counters.decode_s

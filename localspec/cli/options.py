@@ -57,7 +57,12 @@ class Shared:
     ] = None
     drafter: Annotated[
         str | None,
-        option("--drafter", panel=MODELS, metavar="auto|none|NAME", help="See `localspec drafters`."),
+        option(
+            "--drafter",
+            panel=MODELS,
+            metavar="auto|none|NAME",
+            help="See `localspec drafters`; auto: of those of the pair the one that pays, chosen before every round.",
+        ),
     ] = None
     N: Annotated[
         str | None,

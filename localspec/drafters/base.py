@@ -5,9 +5,9 @@ A drafter never imports an engine: a lender opens a second model by role and kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from localspec.core.draft import Draft, Ids, Verdict
 from localspec.core.growth import Growth
@@ -33,6 +33,8 @@ class Budget:
             draft pass, for `depth`
     asks    False when `pays` says yes to everything, so that a confidence need not be computed for it
     price   n -> what a verifier pass over n tokens costs, in plain passes, as far as it is known
+    turns   for one that asks other drafters: whom, in order, with their own budgets, to be taken one by one; None: it
+            decides itself
     """
 
     limit: int
@@ -44,6 +46,7 @@ class Budget:
     widen: Callable[[int, Sequence[float]], int] = lambda depth, joints: len(joints)
     asks: bool = True
     price: Callable[[int], float] = lambda count: 1.0
+    turns: Callable[[], Iterable[tuple[str, Budget]]] | None = None
 
 
 class Drafter(Protocol):
@@ -71,6 +74,16 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Free what was opened; closing twice is fine."""
+        ...
+
+
+@runtime_checkable
+class Asking(Protocol):
+    """A drafter that asks others."""
+
+    @property
+    def heard(self) -> str:
+        """Whose draft the last one was."""
         ...
 
 

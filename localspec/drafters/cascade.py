@@ -18,8 +18,9 @@ from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Drafter, Lender
+from localspec.drafters.members import COMBINING, Members
 from localspec.engine.base import Cancelled, Pass
-from localspec.errors import DrafterError, LocalspecError, UsageError
+from localspec.errors import UsageError
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Options:
     order: str = "ngram,model"
 
     def __post_init__(self) -> None:
-        if len(set(self.names)) < max(2, len(self.names)) or "cascade" in self.names:
+        if len(set(self.names)) < max(2, len(self.names)) or set(self.names) & set(COMBINING):
             raise UsageError(
                 f"option order is {self.order!r}", hint="Name two or more other drafters, like order=ngram,model."
             )
@@ -116,17 +117,19 @@ class Cascade:
     def __init__(self, options: Options, lender: Lender) -> None:
         """Raises `DrafterError` when no member can be opened."""
         self.options = options
-        self._warn = lender.warn
-        opened = [self._opened(name, lender) for name in options.names]
-        self._members = [Member(drafter) for drafter in opened if drafter is not None]
-        if not self._members:
-            raise DrafterError(f"no drafter of {options.order} can be used")
+        self._drafters = Members("The cascade", options.names, lender)
+        self._members = [Member(self._drafters[name]) for name in self._drafters.names]
         self._asked: list[tuple[Member, float]] = []  # in the round under way, with the seconds it took
         self._heard: Member | None = None
         self._minds_clock = True
         self._drafted = 0
         self._price = 1.0  # of the round's pass, in plain passes
         self._handed_over = 0.0  # when its draft was
+
+    @property
+    def heard(self) -> str:
+        """Whose draft the last one was."""
+        return self._heard.drafter.name if self._heard else "none"
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """A new answer for all that take part."""
@@ -173,32 +176,10 @@ class Cascade:
             self._harmless(member, partial(member.drafter.observe, result, outcome), None)
 
     def close(self) -> None:
-        for member in self._members:
-            member.drafter.close()
-
-    def _opened(self, name: str, lender: Lender) -> Drafter | None:
-        try:
-            return lender.drafter(name)
-        except UsageError:
-            raise
-        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
-            self._warn(f"The cascade goes on without {name}: {_told(error)}")
-        return None
+        self._drafters.close()
 
     def _harmless(self, member: Member, step: Callable[[], T], otherwise: T) -> T:
-        """What `step` returns; if it fails its member leaves, and the last one takes the cascade along."""
-        try:
-            return step()
-        except Exception as error:
-            if len(self._members) == 1:
-                raise
+        result = self._drafters.harmless(member.drafter.name, step, otherwise)
+        if member.drafter.name not in self._drafters:
             self._members.remove(member)
-            self._warn(f"The cascade goes on without {member.drafter.name}, which failed: {_told(error)}")
-            member.drafter.close()
-        return otherwise
-
-
-def _told(error: Exception) -> str:
-    """An error and its remedy in one line."""
-    reason = str(error).rstrip(".") or type(error).__name__
-    return f"{reason}. {error.hint}".rstrip() if isinstance(error, LocalspecError) else f"{reason}."
+        return result

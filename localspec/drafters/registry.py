@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from localspec.drafters import cascade, eagle1, eagle3, lookahead, medusa, model, ngram, none
+from localspec.drafters import auto, cascade, eagle1, eagle3, lookahead, medusa, model, ngram, none
 from localspec.drafters.base import Drafter, Lender
+from localspec.drafters.members import COMBINING
 from localspec.errors import UsageError
 
 
@@ -36,6 +37,11 @@ class Entry:
     uses_draft: bool = False
     grows_trees: bool = False
     is_lookup: bool = False
+
+    @property
+    def combines(self) -> bool:
+        """It asks other drafters."""
+        return self.name in COMBINING
 
     @property
     def options(self) -> list[Option]:
@@ -99,6 +105,7 @@ REGISTRY: dict[str, Entry] = {
             uses_draft=True,
             is_lookup=True,
         ),
+        Entry("auto", "of several the one that pays in this round", auto.Options, auto.Auto, uses_draft=True),
     )
 }
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class RoundReport:
     verify_s       spent in the verifier's pass (evaluate and commit)
     context        tokens in the verifier's cache before the round
     taken          of each accepted node, how likely the drafter said the path down to it was
+    drafter        whose draft it was, where there are several
     confidences    what the drafter said, before drawing, of the tokens at each depth of the path that was tested; may
                    be shorter than that path
     """
@@ -30,6 +31,7 @@ class RoundReport:
     context: int
     confidences: tuple[float, ...] = ()
     taken: tuple[float, ...] = ()
+    drafter: str = ""
 
 
 class Controller(Protocol):
@@ -73,6 +75,18 @@ class Controller(Protocol):
 
     def warnings(self) -> list[str]:
         """Lines about a pair that cannot work well, each given out once."""
+        ...
+
+
+@runtime_checkable
+class Chooser(Controller, Protocol):
+    """A controller that also decides which of several drafters is asked."""
+
+    def turns(self) -> Iterable[tuple[str, int, bool]]:
+        """Who is asked in this round, in order, with the most nodes of its draft, and whether that may be a tree.
+
+        To be taken one by one: who comes next may depend on what the one before said of its guesses.
+        """
         ...
 
 

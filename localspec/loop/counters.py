@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+
+@dataclass
+class Share:
+    """What one drafter did: rounds that its draft was verified in, and its tokens there."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+    def add(self, drafted: int, accepted: int, rounds: int = 1) -> None:
+        self.rounds += rounds
+        self.drafted += drafted
+        self.accepted += accepted
 
 
 @dataclass
@@ -26,6 +41,8 @@ class Counters:
     bonus_tokens: int = 0
     residual_tokens: int = 0
     accepted_by_position: list[int] = field(default_factory=list)
+    shares: dict[str, Share] = field(default_factory=dict)
+    """By drafter, "none" for the rounds without a draft; the rounds add up to `verifier_passes`."""
     prefill_s: float = 0.0
     prefill_tokens: int = 0
     ttft_s: float | None = None
@@ -35,6 +52,15 @@ class Counters:
     accept_s: float = 0.0
     engine_s: float = 0.0
     """Share of `decode_s` spent inside llama.cpp."""
+
+    def by(self, drafter: str) -> Share:
+        """The share of one drafter."""
+        return self.shares.setdefault(drafter, Share())
+
+    def join(self, shares: Mapping[str, Share]) -> None:
+        """Add the shares of another answer."""
+        for name, share in shares.items():
+            self.by(name).add(share.drafted, share.accepted, share.rounds)
 
     @property
     def alpha(self) -> float | None:
@@ -67,12 +93,13 @@ class Counters:
         return 1.0 - self.engine_s / self.decode_s if self.decode_s > 0 else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The `stats` object of `run --json` (contract.md), with two fields more: prefill_tokens and overhead."""
+        """The `stats` object of `run --json` (contract.md), with more: prefill_tokens, overhead and drafters."""
         return {
             "drafter": self.drafter,
             "N": self.N,
             "tree": self.tree,
             "controller": self.controller,
+            "drafters": {name: asdict(share) for name, share in self.shares.items()},
             "completion_tokens": self.completion_tokens,
             "verifier_passes": self.verifier_passes,
             "drafted": self.drafted,

@@ -150,7 +150,7 @@ class Generation:
             raise
         self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
         self._size += round_.kept
-        self._count(round_)
+        self._count(round_, proposer.heard if proposer else "none")
         self._controller.observe(
             RoundReport(
                 drafted=len(round_.draft),
@@ -160,6 +160,7 @@ class Generation:
                 draft_s=round_.draft_s,
                 verify_s=round_.verify_s,
                 context=context,
+                drafter=proposer.heard if proposer else "",
                 confidences=proposer.confidences(round_.draft, round_.verdict) if proposer else (),
                 taken=proposer.taken(round_.draft, round_.verdict) if proposer else (),
             )
@@ -214,9 +215,10 @@ class Generation:
                 return at + 1
         return len(block)
 
-    def _count(self, round_: Round) -> None:
+    def _count(self, round_: Round, drafter: str) -> None:
         counters, verdict = self.counters, round_.verdict
         counters.verifier_passes += 1
+        counters.by(drafter if len(round_.draft) else "none").add(len(round_.draft), len(verdict.path))
         counters.drafted += len(round_.draft)
         counters.tested += verdict.tested
         counters.accepted += len(verdict.path)

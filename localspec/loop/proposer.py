@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from operator import mul
 
@@ -19,10 +20,10 @@ from localspec.core.growth import Growth
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
-from localspec.drafters.base import Budget, Drafter
+from localspec.drafters.base import Asking, Budget, Drafter
 from localspec.engine.base import Cancelled, Pass, Vocab
 from localspec.errors import DrafterError
-from localspec.loop.control import Controller
+from localspec.loop.control import Chooser, Controller
 
 logger = logging.getLogger(__name__)
 Warn = Callable[[str], None]
@@ -47,12 +48,20 @@ class Proposer:
         self._warn = warn
         self._cancelled: Cancelled = lambda: False
         self._tree = tree
-        self._claims: list[float] = []
+        self._chooser = controller if isinstance(controller, Chooser) else None
+        self._asking = drafter if isinstance(drafter, Asking) else None
+        self._claims: list[float] = []  # of the one whose turn it is
+        self._said: dict[str, list[float]] = {}  # of each that was asked, where the controller chooses
 
     @property
     def name(self) -> str:
         """The drafter in use, "none" once it has failed."""
         return self._drafter.name if self._drafter else "none"
+
+    @property
+    def heard(self) -> str:
+        """Whose draft the last one was, if it was not empty: of several drafters the one that made it."""
+        return self._asking.heard if self._asking and self._drafter else self.name
 
     @property
     def is_alive(self) -> bool:
@@ -94,7 +103,7 @@ class Proposer:
     def confidences(self, draft: Draft, verdict: Verdict) -> tuple[float, ...]:
         """What the drafter said of each depth of the tested path: that one of the siblings there would be taken."""
         if draft.confidences is None:
-            return tuple(self._claims)
+            return tuple(self._said.get(self.heard, ()) if self._chooser else self._claims)
         tested = [draft.children.get(node, ()) for node in (ROOT, *verdict.path)]
         return tuple(sum(draft.confidences[node] for node in siblings) for siblings in tested if siblings)
 
@@ -105,7 +114,7 @@ class Proposer:
         return tuple(accumulate((draft.confidences[node] for node in verdict.path), mul))
 
     def _budget(self, limit: int, leaves: int, depth: int) -> Budget:
-        return Budget(
+        budget = Budget(
             limit,
             self._pays,
             self._cancelled,
@@ -116,6 +125,15 @@ class Proposer:
             asks=self._controller.asks,
             price=self._controller.price,
         )
+        return replace(budget, turns=partial(self._turns, budget)) if self._chooser else budget
+
+    def _turns(self, budget: Budget) -> Iterator[tuple[str, Budget]]:
+        """Whom the controller has asked, with their budgets."""
+        assert self._chooser is not None
+        self._said = {}
+        for name, limit, branches in self._chooser.turns():
+            self._claims = self._said[name] = []
+            yield name, replace(budget, limit=min(limit, budget.limit), tree=budget.tree if branches else None)
 
     def _pays(self, depth: int, confidence: float) -> bool:
         pays = self._controller.pays(depth, confidence)

@@ -6,27 +6,37 @@ Counts are kept rather than values, so that an attempt is judged at today's cost
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 from localspec.planner.profile import Attempt
 
 RECORD = 0.95  # what one attempt leaves of the weight of the ones before
 SMALL = 1e-3  # share of attempts that is not worth writing down
 TOLD = 3.0  # attempts that what was heard of counts as
+RECENT = 0.8  # the same for what is compared with other drafters, which change places with the text
 LOOK = 0.75  # the same for a look at something parked: what it shows counts more
+LARGE = 1e100
 
 
 class Attempts:
-    """Sums over recent attempts, newer ones weighing more."""
+    """Sums over recent attempts, newer ones weighing more: each weighs more by a factor than the one before it."""
 
-    def __init__(self, widest: int) -> None:
-        self.weight = 0.0
+    __slots__ = ("_emitted", "_memory", "_rows", "_steps", "_unit", "_weight")
+
+    def __init__(self, widest: int, memory: float = RECORD) -> None:
+        self._memory = memory
+        self._unit = 1.0  # the weight of the last attempt
+        self._weight = self._steps = self._emitted = 0.0
         self._rows = [0.0] * (widest + 1)
-        self._steps = 0.0
-        self._emitted = 0.0
+
+    @property
+    def weight(self) -> float:
+        """How many attempts the sums are worth, the last one counting as one."""
+        return self._weight / self._unit
 
     def know(self, attempt: Attempt) -> None:
         """Start from what attempts were like another day."""
-        self.weight = TOLD
+        self._unit, self._weight = 1.0, TOLD
         for rows, share in attempt.rows:
             self._rows[min(rows, len(self._rows) - 1)] += TOLD * share
         self._steps, self._emitted = TOLD * attempt.steps, TOLD * attempt.emitted
@@ -34,23 +44,36 @@ class Attempts:
     @property
     def mean(self) -> Attempt | None:
         """What they are like, None before the first."""
-        if not self.weight:
+        whole = self._weight
+        if not whole:
             return None
-        rows = tuple((n, count / self.weight) for n, count in enumerate(self._rows) if count > SMALL * self.weight)
-        return Attempt(rows, self._steps / self.weight, self._emitted / self.weight)
+        rows = tuple((n, count / whole) for n, count in enumerate(self._rows) if count > SMALL * whole)
+        return Attempt(rows, self._steps / whole, self._emitted / whole)
 
     def observe(self, *, rows: int, steps: float, emitted: int, look: bool) -> None:
         """One attempt: rows of its pass, draft steps, tokens it emitted."""
-        fade = LOOK if look else RECORD
-        self.weight = fade * self.weight + 1.0
-        self._rows = [fade * count for count in self._rows]
-        self._rows[min(rows, len(self._rows) - 1)] += 1.0
-        self._steps = fade * self._steps + steps
-        self._emitted = fade * self._emitted + emitted
+        self._unit /= min(LOOK, self._memory) if look else self._memory
+        unit = self._unit
+        self._weight += unit
+        self._rows[min(rows, len(self._rows) - 1)] += unit
+        self._steps += steps * unit
+        self._emitted += emitted * unit
+        if unit > LARGE:
+            self._rescale()
 
-    def advantage(self, curve: Sequence[float], draft: float) -> float:
-        """Tokens that an attempt brings beyond those its time is worth in plain passes; 0.0 before the first."""
-        if not self.weight:
+    def advantage(self, curve: Sequence[float], draft: float, worth: float = 1.0) -> float:
+        """Tokens that an attempt brings beyond those its time is worth; 0.0 before the first.
+
+        `worth`: tokens that a plain pass's time brings elsewhere.
+        """
+        if not self._weight:
             return 0.0
-        passes = sum(count * cost for count, cost in zip(self._rows, curve, strict=True))
-        return (self._emitted - passes - self._steps * draft) / self.weight
+        passes: float = sum(map(mul, self._rows, curve))
+        return (self._emitted - worth * (passes + self._steps * draft)) / self._weight
+
+    def _rescale(self) -> None:
+        unit, self._unit = self._unit, 1.0
+        self._weight /= unit
+        self._steps /= unit
+        self._emitted /= unit
+        self._rows = [count / unit for count in self._rows]

@@ -9,30 +9,26 @@ The output's law is the rule's, whatever is decided here and whatever the clock 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from localspec.planner.acceptance import Acceptance
-from localspec.planner.attempts import Attempts
-from localspec.planner.costs import Estimate, PassCosts
+from localspec.planner.attempts import RECENT, Attempts
+from localspec.planner.books import Books, Report
+from localspec.planner.costs import Estimate
+from localspec.planner.diagnosis import Diagnosis
 from localspec.planner.profile import Profile
 
 # All costs are in plain passes: seconds / t(1).
 LENGTHS = (1, 2, 3, 5, 7, 11, 15)  # few, so that a backend can reuse its graphs; n = N + 1 lies on usual tiles
 LEAPS = (1, 3, 7)  # longest drafts while nothing wider than this was measured
-PURSE = 5.0  # what may be spent on finding out at the start
-SEEDED = 2.0  # the same where a profile says what to expect
 WORTH_KEEPING = 24  # rounds from which on what was learned makes a profile
-SURPRISE = 3.0  # a round that costs more than this beyond what was hoped has met an accident, which is not its fault
 RESERVE = 1.5  # what first curiosity leaves for later looks
-FULL = 8.0  # the most that can be saved up
-DEBT = -1.0  # drafts that should have paid may empty it no further
-ALLOWANCE = 0.01  # share of the time that may be spent on finding out
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
 CHANCE = 0.7  # acceptance that a look hopes for
 CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
 DOUBT = 2.0  # what a record of one attempt may hide, in tokens
 LEVELS = 20  # steps in which the sureness of a token counts
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
+LEAST = 0.005  # the least a row costs: what is less is noise
 FREE = 0.01  # a draft that costs less is always asked for
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
 HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
@@ -41,31 +37,6 @@ HORIZON = 100  # tokens over which a drafter that was left behind has to earn wh
 PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds while drafting gains less than this
 FRESH, FIRST_ROUNDS = 4, 32  # bars are set anew every so many rounds, at first in each
 SWITCH = 1.02  # another length must be better by this
-PACE = 0.03  # least weight of a round in the mean speed
-SICK_TESTS, SICK_RATE, SICK_DRAFT = 64, 0.05, 0.9
-
-
-class Report(Protocol):
-    """What is read of a finished round; `loop.control.RoundReport` says what the fields mean."""
-
-    @property
-    def drafted(self) -> int: ...
-    @property
-    def tested(self) -> int: ...
-    @property
-    def accepted(self) -> int: ...
-    @property
-    def refused(self) -> bool: ...
-    @property
-    def draft_s(self) -> float: ...
-    @property
-    def verify_s(self) -> float: ...
-    @property
-    def context(self) -> int: ...
-    @property
-    def confidences(self) -> tuple[float, ...]: ...
-    @property
-    def taken(self) -> tuple[float, ...]: ...
 
 
 class AutoLength:
@@ -77,25 +48,44 @@ class AutoLength:
     """
 
     asks = True
+    branches = False
+    """Drafts may be trees."""
 
-    def __init__(self, profile: Profile | None = None, *, longest: int = 15, lookup: bool = False) -> None:
-        """`lookup`: the drafter evaluates nothing, so that asking it costs the same however far it drafts."""
-        self._lookup = lookup
+    def __init__(
+        self,
+        profile: Profile | None = None,
+        *,
+        longest: int = 15,
+        lookup: bool = False,
+        books: Books | None = None,
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
+        """`lookup`: the drafter evaluates nothing, so that asking it costs the same however far it drafts.
+
+        `books` are those of the verifier, when other controllers write in them too; `diagnosis` speaks up when the
+        pair cannot work well.
+        """
+        self.lookup = lookup
         self._longest = longest
-        self._passes = PassCosts(longest + 1, profile.verify_s if profile else ())
+        self._books = books or Books(longest, profile)
+        self._passes = self._books.passes
         self._step = Estimate()
         self._told: float | None = None  # cost of a draft token by the profile, in plain passes
         if profile and profile.draft_s is not None:
             self._told = profile.draft_s / dict(profile.verify_s)[1]
+        self._draft = self._draft_now()  # cost of one draft token
         self._catch_up = Estimate()
+        self._lag = self._lag_now()  # of one token that was decoded without the drafter
         self._acceptance = Acceptance(longest, profile.acceptance if profile else ())
-        self._attempts = Attempts(longest + 1)
+        self._attempts = Attempts(self._passes.longest)
+        self._lately = Attempts(self._passes.longest, RECENT) if books else None  # only others are interested
         if profile and profile.attempt is not None:
-            self._attempts.know(profile.attempt)
-        self._purse = SEEDED if profile else PURSE
+            for record in filter(None, (self._attempts, self._lately)):
+                record.know(profile.attempt)
         self._speaks = False  # the drafter says how sure it is
         self._limit = 0  # of the round under way
         self._looking = False  # the round under way goes against the estimates
+        self._rival = 1.0  # tokens per plain pass that it has to beat then
         self._asked = 0  # draft steps of the round under way
         self._joint = 1.0  # probability that its draft is accepted so far
         self._length = 0  # of the last attempt that had room
@@ -106,22 +96,21 @@ class AutoLength:
         self._gap = FIRST_GAP
         self._missed = 0  # tokens emitted since the drafter was asked last
         self._context = 0
-        self._since_plain = 0
-        self._rounds = 0
-        self._tokens = self._spent = 1.0  # of a mean round
-        self._warned: set[str] = set()
-        self._warnings: list[str] = []
+        self._promised = 0.0  # tokens that the draft of the round under way is expected to bring
+        self._kept_rows = 0  # and the rows that it adds to the pass
+        self._diagnosis = diagnosis or Diagnosis()
 
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
+        self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         self._cut = room < self._longest
         if room > 0 and self._passes.is_known:
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
             is_trusted = self._speaks and self._draft <= FREE and not self._passes.is_hearsay
             reach = min(room, self._longest, self._longest if is_trusted else self._frontier())
             self._limit = self._attempt(reach) if self._speaks else self._best(reach)
-        if self._limit != self._bars_limit or self._rounds % FRESH == 0 or self._rounds < FIRST_ROUNDS:
+        if self._limit != self._bars_limit or self._books.rounds % FRESH == 0 or self._books.rounds < FIRST_ROUNDS:
             self._bars, self._bars_limit = {}, self._limit
         return self._limit
 
@@ -136,39 +125,57 @@ class AutoLength:
         bar = self._bars.get((depth, level))
         if bar is None:
             bar = self._bars[depth, level] = self._bar(depth, level / LEVELS)
-        return self._joint > bar
+        if self._joint <= bar:
+            return False
+        self._promised += self._joint
+        self._kept_rows = depth
+        return True
 
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
-        rows, emitted = report.drafted + 1, report.accepted + 1
-        steps = self._steps(report) if self._limit else 0
+        self._passes.observe(report.drafted + 1, report.verify_s)
+        spent = self._books.enter(report, foreseen=self.foreseen(report))
+        self.learn(report, spent)
+
+    def foreseen(self, report: Report) -> float:
+        """What drafting was expected to cost in this round."""
+        return self._steps(report) * self._draft + self._missed * self._lag if self._limit else 0.0
+
+    def learn(self, report: Report, spent: float) -> None:
+        """What the round says about the drafter; it took the time of `spent` plain passes, 0.0: nobody knows yet."""
+        steps, emitted = self._steps(report) if self._limit else 0, report.accepted + 1
         if report.context != self._context:
             self._missed = 0  # another answer: the drafter has read its prompt
         self._context = report.context + emitted
-        self._passes.observe(rows, report.verify_s)
-        self._acceptance.observe(report.accepted, report.refused, report.confidences)
-        if not self._passes.plain:
-            return  # nothing to compare with yet
-        spent = self._passes.cost(rows) + report.draft_s / self._passes.plain
-        spent = min(spent, self._rows(rows) + steps * self._draft + self._missed * self._lag + SURPRISE)
-        self._account(emitted, spent)
-        self._since_plain = 0 if rows == 1 else self._since_plain + 1
+        if steps:
+            self._acceptance.observe(report.accepted, report.refused, report.confidences)
+        else:
+            self._acceptance.observe(0, False, ())
+        if not spent:
+            return
         if steps:
             self._learn_draft(report.draft_s, steps)
+            rows = report.drafted + 1
             self._attempts.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
+            if self._lately:
+                self._lately.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
             if self._looking:
-                self._gap = 1 if emitted > spent else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
+                pays = emitted > spent * self._rival
+                self._gap = 1 if pays else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
             self._length, self._idle, self._missed = max(self._limit, self._length if self._cut else 0), 0, 0
         else:
             self._idle += 1
             self._missed += emitted
+        self._reckon()
         self._limit = 0
-        self._diagnose()
+        self._diagnosis.tested(report.tested if steps else 0, report.accepted)
+        if self._step.count >= 2:
+            self._diagnosis.priced(self._draft)
 
     def learned(self) -> Profile | None:
         """What it would start from another day; None as long as it has seen too little."""
         times = self._passes.times
-        if self._rounds < WORTH_KEEPING or not times:
+        if self._books.rounds < WORTH_KEEPING or not times:
             return None
         draft = self._step.value if self._step.count >= 2 else None if self._told is None else self._told * times[0][1]
         return Profile(times, draft, self._acceptance.learned, self._attempts.mean)
@@ -178,9 +185,9 @@ class AutoLength:
         best, most, gain = 0, 0.0, 0.0
         for count, joint in enumerate(joints, start=1):
             gain += joint
-            profit = gain - self._worth * (self._rows(count + 1) - 1.0)
+            profit = gain - self._books.worth * (self._books.rows(count + 1) - 1.0)
             if profit > most:
-                best, most = count, profit
+                best, most, self._promised, self._kept_rows = count, profit, gain, count
         return best
 
     def widen(self, depth: int, joints: Sequence[float]) -> int:
@@ -193,7 +200,7 @@ class AutoLength:
 
     def explain(self) -> str:
         """One line: what is chosen now and why."""
-        if not self._rounds:
+        if not self._books.rounds:
             return "N=auto, nothing measured yet"
         rate, draft = self._acceptance.mean, self._draft
         if self._idle >= FIRST_GAP or not self._length:
@@ -202,20 +209,70 @@ class AutoLength:
         cost = self._passes.expected[self._length + 1]
         return (
             f"N<={self._length}: {rate:.0%} of tested draft tokens are accepted, {self._length + 1} rows cost "
-            f"{cost:.2f} plain passes, a draft token {draft:.2f}: {self._tokens / self._spent:.2f}x plain"
+            f"{cost:.2f} plain passes, a draft token {draft:.2f}: {self._books.speed:.2f}x plain"
         )
 
     def warnings(self) -> list[str]:
         """Lines about a pair that cannot work well, each given out once."""
-        said, self._warnings = self._warnings, []
-        return said
+        return self._diagnosis.warnings()
+
+    # Whether it is this drafter's turn, where there are several.
+
+    @property
+    def profit(self) -> float:
+        """Tokens that the draft of the round under way promises, beyond what the time of its rows brings elsewhere."""
+        return self._promised - self._books.worth * (self._books.rows(self._kept_rows + 1) - 1.0)
+
+    @property
+    def outlook(self) -> float:
+        """The same for a draft that has not been made, its steps paid for, as drafts were of late."""
+        worth, doubt = self._books.worth, 0.0
+        if not self.lookup and self._books.purse > RESERVE:
+            doubt = DOUBT / (1.0 + self._attempts.weight) ** 0.5
+        record = self._lately or self._attempts
+        return record.advantage(self._passes.hoped, self._draft, worth) + worth - 1.0 + doubt
+
+    def promise(self, confidence: float) -> float:
+        """The same for a draft whose first token is right with this probability, before it is drawn."""
+        trust, worth = self._acceptance.mean, self._books.worth
+        tokens = passed = self._acceptance.believed(confidence)
+        for _ in range(1, self._limit):
+            passed *= trust
+            tokens += passed
+        rows = min(self._limit, int(tokens + 1.0))
+        return tokens - worth * (self._books.rows(rows + 1) - 1.0 + (rows - 1) * self._draft)
+
+    @property
+    def attempts(self) -> float:
+        """How often it was asked, early attempts fading."""
+        return self._attempts.weight
+
+    @property
+    def idle(self) -> int:
+        """Rounds since it was asked."""
+        return self._idle
+
+    @property
+    def is_due(self) -> bool:
+        """Is it time to look at it again, whatever it promises?"""
+        return self._looking or self._idle >= self._gap
+
+    def look(self, price: float) -> bool:
+        """Ask it in this round, although another promises so much more? If the purse can bear it."""
+        if not self._looking:
+            self._looking, self._rival = self._books.purse > price, self._books.worth
+        return self._looking
+
+    def stand_back(self) -> None:
+        """Another drafter has this round."""
+        self._limit = 0
 
     # How far: a drafter that does not say how sure it is.
 
     def _best(self, reach: int) -> int:
         """The length that the estimates favour, or one that is worth finding out about."""
         sure, sure_rate = self._peak(self._passes.expected, reach)
-        if sure and sure_rate < THIN and self._since_plain > PLAIN_EVERY:
+        if sure and sure_rate < THIN and self._books.since_plain > PLAIN_EVERY:
             return 0
         if HORIZON * (sure_rate - 1.0) < self._missed * self._lag:
             sure = 0
@@ -267,8 +324,8 @@ class AutoLength:
         if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
             return length
         price = self._draft - advantage + self._missed * self._lag
-        curious = advantage + DOUBT / (1.0 + self._attempts.weight) ** 0.5 > 0.0 and self._purse > price + RESERVE
-        self._looking = self._idle >= self._gap and self._purse > price
+        curious = advantage + DOUBT / (1.0 + self._attempts.weight) ** 0.5 > 0.0 and self._books.purse > price + RESERVE
+        self._looking = self._idle >= self._gap and self._books.purse > price
         return length if curious or self._looking else 0
 
     def _bar(self, depth: int, hope: float) -> float:
@@ -277,48 +334,41 @@ class AutoLength:
         Tokens behind it are weighed with it, because a pass that pays for five rows need not pay for two; they are
         taken to be as likely as tokens are on the whole, or as `hope` says.
         """
-        curve, draft, trust = self._curve, self._draft, max(self._acceptance.mean, hope)
+        curve, draft, trust = self._books.curve, self._draft, max(self._acceptance.mean, hope)
         left = self._limit - depth  # tokens that may follow; each has to be computed before it is asked about
         gain = passed = 1.0
-        bar = curve[depth + 1] - curve[depth] + draft * min(1, left)
+        base = curve[depth]
+        bar = curve[depth + 1] - base + (draft if left else 0.0)
         for more in range(1, min(LOOKAHEAD, left + 1)):
             passed *= trust
             gain += passed
-            bar = min(bar, (curve[depth + 1 + more] - curve[depth] + draft * min(1 + more, left)) / gain)
-        return self._worth * bar
+            steps = more + 1 if more < left else left
+            least = (curve[depth + 1 + more] - base + draft * steps) / gain
+            if least < bar:
+                bar = least
+        return self._books.worth * max(bar, LEAST)
 
     # What it costs.
-
-    @property
-    def _curve(self) -> list[float]:
-        """t(n) / t(1), with hope while the purse can bear to be wrong."""
-        return self._passes.hoped if self._purse > 1.0 else self._passes.expected
-
-    def _rows(self, count: int) -> float:
-        """The same for one count, also for one wider than is recorded."""
-        return self._curve[count] if count < len(self._curve) else self._passes.cost(count)
-
-    @property
-    def _worth(self) -> float:
-        """Tokens that the time of a plain pass brings elsewhere."""
-        return max(1.0, self._tokens / self._spent)
 
     def _steps(self, report: Report) -> float:
         """Passes the drafter made for the round."""
         return max(report.drafted, self._asked, 1)
 
-    @property
-    def _draft(self) -> float:
+    def _reckon(self) -> None:
+        """Bring what is asked for often up to date."""
+        self._draft = self._draft_now()
+        self._lag = self._lag_now()
+
+    def _draft_now(self) -> float:
         """Cost of one draft token."""
-        if self._lookup:
+        if self.lookup or not self._passes.plain:
             return 0.0
         if not self._step.count:
             return self._told or 0.0
         cost = self._step.value / self._passes.plain
         return cost if self._step.count >= 2 else min(cost, max(HOPED_DRAFT, self._told or 0.0))
 
-    @property
-    def _lag(self) -> float:
+    def _lag_now(self) -> float:
         """Cost, for the drafter, of one token that was decoded without it."""
         return self._catch_up.value / self._passes.plain if self._catch_up.count else HOPED_CATCH_UP * self._draft
 
@@ -331,7 +381,7 @@ class AutoLength:
 
     def _affords(self, length: int, *, leaving: float = 0.0) -> bool:
         """Can the purse bear a draft of this length if nothing of it is accepted?"""
-        return self._purse > leaving + self._price(length)
+        return self._books.purse > leaving + self._price(length)
 
     def _price(self, length: int) -> float:
         """What a draft of this length may cost if nothing of it is accepted."""
@@ -342,32 +392,3 @@ class AutoLength:
             self._step.observe(seconds / steps)
         elif self._step.count:
             self._catch_up.observe(max(0.0, seconds - steps * self._step.value) / self._missed)
-
-    def _account(self, emitted: int, spent: float) -> None:
-        """Enter a round that emitted tokens and took the time of `spent` plain passes."""
-        self._purse = min(FULL, max(DEBT, self._purse + ALLOWANCE * spent + emitted - spent))
-        self._rounds += 1
-        weight = max(PACE, 1.0 / (self._rounds + 3))
-        self._tokens += weight * (emitted - self._tokens)
-        self._spent += weight * (spent - self._spent)
-
-    def _diagnose(self) -> None:
-        """Notice pairs that cannot work well."""
-        tests, passed = self._acceptance.tests, self._acceptance.passed
-        if tests >= SICK_TESTS and passed < SICK_RATE * tests:
-            self._warn(
-                "acceptance",
-                f"Only {passed} of {tests} draft tokens were accepted: the drafter does not suit this text, or its "
-                "model is of another family than the verifier.",
-            )
-        if self._step.count >= 2 and self._draft > SICK_DRAFT:
-            self._warn(
-                "draft",
-                f"A draft token costs {self._draft:.2f} of a plain verifier pass, so drafting cannot pay: take a "
-                "smaller draft, or see whether it runs on the device of the verifier.",
-            )
-
-    def _warn(self, kind: str, line: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            self._warnings.append(line)

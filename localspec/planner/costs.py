@@ -57,10 +57,13 @@ class PassCosts:
         self._heard = {n: seconds for n, seconds in heard if n <= longest}
         self._believed = False  # a measured pass was as heard
         self._shape = [Estimate(FORM) for _ in range(longest + 1)]
+        self._measured: set[int] = set()  # of n > 1
         self._factor = 1.0
-        self._curves: tuple[list[float], list[float]] | None = None
         self._settled = 0
         self._widest = 0
+        self.plain = self._heard.get(1, 0.0)
+        """t(1), 0.0 before it was measured or heard of."""
+        self._draw()
 
     @property
     def widest(self) -> int:
@@ -102,12 +105,18 @@ class PassCosts:
         if shape.count >= FIRST:
             self._factor *= 1.0 + DRIFT * (clipped(seconds / (self._factor * shape.value)) - 1.0)
         shape.observe(seconds / self._factor)
-        self._widest = max(self._widest, n)
+        if self._shape[1].count:
+            self.plain = self._shape[1].value * self._factor
+        if n > 1:
+            self._measured.add(n)
+            self._widest = max(self._widest, n)
+        else:
+            self._widest = max(self._widest, 1)
+        self._settled = self._settled + 1 if shape.count > SETTLED else REFRESH
         if self._heard and n > 1 and not self._believed:
             self._compare(n)
-        self._settled = self._settled + 1 if shape.count > SETTLED else REFRESH
         if self._settled >= REFRESH:
-            self._settled, self._curves = 0, None
+            self._draw()
 
     def _compare(self, n: int) -> None:
         """Believe what was heard of if this pass was like that; forget it if it was not, twice."""
@@ -118,39 +127,25 @@ class PassCosts:
             self._believed = True
         elif self._shape[n].count >= 2:
             self._heard = {}
-        self._curves = None
-
-    @property
-    def plain(self) -> float:
-        """t(1), 0.0 before it was measured or heard of."""
-        return self._shape[1].value * self._factor if self._shape[1].count else self._heard.get(1, 0.0)
+        self._settled = REFRESH
 
     def cost(self, n: int) -> float:
         """t(n) / t(1), also for an n beyond the longest."""
         curve = self.expected
         return curve[n] if n <= self.longest else curve[-1] * n / self.longest
 
-    @property
-    def expected(self) -> list[float]:
+    def _draw(self) -> None:
+        self._settled = 0
+        self.expected = self._expected()
         """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
-        return self._both()[0]
-
-    @property
-    def hoped(self) -> list[float]:
+        self.hoped = self._hoped(self.expected)
         """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
-        return self._both()[1]
-
-    def _both(self) -> tuple[list[float], list[float]]:
-        if self._curves is None:
-            expected = self._expected()
-            self._curves = expected, self._hoped(expected)
-        return self._curves
 
     def _expected(self) -> list[float]:
         base = self._shape[1].value
         values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
         if base:  # what was measured counts more; without t(1) it cannot be compared with anything
-            values |= {n: self._shape[n].value / base for n in range(2, self.longest + 1) if self._shape[n].count}
+            values |= {n: self._shape[n].value / base for n in self._measured}
         curve = [0.0, 1.0]
         at = 1
         for n, value in sorted(values.items()):
@@ -161,11 +156,15 @@ class PassCosts:
         return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
 
     def _hoped(self, expected: list[float]) -> list[float]:
-        curve, slope = expected[:2], GENTLE
+        curve, slope, heard = expected[:2], GENTLE, max(self._heard, default=0)
+        last = 1.0
         for n in range(2, self.longest + 1):
-            sure = self._shape[n].count >= 2 or n <= max(self._heard, default=0)
-            curve.append(expected[n] if sure else min(expected[n], curve[n - 1] + slope))
-            if self._shape[n].count or n in self._heard:
+            value, is_measured = expected[n], n in self._measured
+            if n > heard and not (is_measured and self._shape[n].count >= 2) and last + slope < value:
+                value = last + slope
+            curve.append(value)
+            last = value
+            if is_measured or n in self._heard:
                 slope = max(GENTLE, HOPE * (expected[n] - 1.0) / (n - 1))
         return curve
 
@@ -182,4 +181,4 @@ def _between(times: dict[int, float], n: int) -> float:
 
 def clipped(ratio: float) -> float:
     """`ratio`, at most `CLIP` away from 1."""
-    return min(max(ratio, 1.0 - CLIP), 1.0 + CLIP)
+    return 1.0 - CLIP if ratio < 1.0 - CLIP else 1.0 + CLIP if ratio > 1.0 + CLIP else ratio

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 EDGES = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
 HONEST = 2.0  # promised tokens that weigh as much as the drafter's word, or as the word of all buckets
+LARGE = 1e100
 MEMORY = 0.99  # what one more round leaves of the weight of the ones before
 
 
@@ -20,27 +21,50 @@ class Joints:
     def __init__(self) -> None:
         self._taken = [0.0] * (len(EDGES) + 1)
         self._promised = [0.0] * (len(EDGES) + 1)
+        self._unit = 1.0  # the weight of the last round
         self._all_taken = self._all_promised = HONEST
+        self._factors = self._learned()
 
     def believed(self, joint: float) -> float:
         """The probability of being taken of a node that the drafter gives `joint`."""
-        bucket = bisect_right(EDGES, joint)
-        overall = HONEST * self._all_taken / self._all_promised
-        return min(1.0, joint * (self._taken[bucket] + overall) / (self._promised[bucket] + HONEST))
+        worth = joint * self._factors[bisect_right(EDGES, joint)]
+        return worth if worth < 1.0 else 1.0
+
+    def all_believed(self, joints: Sequence[float]) -> list[float]:
+        """The same of many nodes."""
+        factors = self._factors
+        found = [joint * factors[bisect_right(EDGES, joint)] for joint in joints]
+        return [worth if worth < 1.0 else 1.0 for worth in found]
 
     def learn(self, drafted: Sequence[float], taken: Sequence[float]) -> None:
         """One round: the joint probabilities of the nodes that were judged, and of those that were taken."""
-        self.fade()
+        self._age()
+        unit = self._unit
         for joint in drafted:
-            self._promised[bisect_right(EDGES, joint)] += joint
+            self._promised[bisect_right(EDGES, joint)] += joint * unit
         for joint in taken:
-            self._taken[bisect_right(EDGES, joint)] += 1.0
+            self._taken[bisect_right(EDGES, joint)] += unit
         self._all_taken += len(taken)
         self._all_promised += sum(drafted)
+        self._factors = self._learned()
 
     def fade(self) -> None:
         """A round is over: what was seen before counts less, and what is not seen again is forgiven in the end."""
-        self._taken = [MEMORY * weight for weight in self._taken]
-        self._promised = [MEMORY * weight for weight in self._promised]
+        self._age()
+        self._factors = self._learned()
+
+    def _age(self) -> None:
+        self._unit /= MEMORY
+        if self._unit > LARGE:
+            self._taken = [weight / self._unit for weight in self._taken]
+            self._promised = [weight / self._unit for weight in self._promised]
+            self._unit = 1.0
         self._all_taken += (1.0 - MEMORY) * (HONEST - self._all_taken)
         self._all_promised += (1.0 - MEMORY) * (HONEST - self._all_promised)
+
+    def _learned(self) -> list[float]:
+        """What a promise of each size is worth, in promises."""
+        overall, honest = HONEST * self._all_taken / self._all_promised * self._unit, HONEST * self._unit
+        return [
+            (taken + overall) / (promised + honest) for taken, promised in zip(self._taken, self._promised, strict=True)
+        ]

@@ -11,26 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.planner.books import PACE, Books, Report
 from localspec.planner.controller import (
     BEHIND,
     DOUBT,
     FIRST_GAP,
     FREE,
     HORIZON,
+    LEAST,
     LENGTHS,
-    PACE,
     PLAIN_EVERY,
     RESERVE,
     THIN,
     AutoLength,
-    Report,
 )
+from localspec.planner.diagnosis import Diagnosis
 from localspec.planner.joints import Joints
 from localspec.planner.layers import LayerCosts
 from localspec.planner.profile import Profile
 
 SIZES = (*LENGTHS, 19, 23, 31)  # few, like `LENGTHS`, so that t(n) is known where it is used
-LEAST = 0.005  # the least a row costs, in plain passes: what is less is noise
 FIRST = 4  # trees that are drafted to see what they are worth
 LEAPS = (1, 3, 7, 15)  # most nodes while nothing wider than this was measured
 
@@ -41,9 +41,20 @@ class AutoTree(AutoLength):
     A drafter that answers in chains, as all do whose own model cannot hold a tree, is treated as `AutoLength` would.
     """
 
-    def __init__(self, profile: Profile | None = None, *, lookup: bool = False) -> None:
-        super().__init__(profile, longest=SIZES[-1], lookup=lookup)
+    branches = True
+
+    def __init__(
+        self,
+        profile: Profile | None = None,
+        *,
+        longest: int = SIZES[-1],
+        lookup: bool = False,
+        books: Books | None = None,
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
+        super().__init__(profile, longest=longest, lookup=lookup, books=books, diagnosis=diagnosis)
         self._layers = LayerCosts()
+        self._node = 0.0  # cost of one more node in a draft pass
         self._joints = Joints()
         self._widths = [1]  # nodes of each draft pass of the round under way
         self._kept: Sequence[float] = ()  # joint probabilities of the nodes of its draft
@@ -58,8 +69,9 @@ class AutoTree(AutoLength):
         if self._is_chain:
             return super().limit(room)
         self._limit, self._looking, self._cut = 0, False, room < self._longest
+        self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         # Where trees gain little, t(1) has to be known well, and only a plain pass tells it.
-        stale = self._since_plain > PLAIN_EVERY and self._worth < THIN
+        stale = self._books.since_plain > PLAIN_EVERY and self._books.worth < THIN
         if room > 0 and self._passes.is_known and not stale and self._is_worth_trying():
             self._limit = min(room, self._longest, self._frontier())
         return self._limit
@@ -71,11 +83,15 @@ class AutoTree(AutoLength):
 
     def widen(self, depth: int, joints: Sequence[float]) -> int:
         """How many of these nodes are worth being expanded by one more draft pass?"""
-        worth, row = self._worth, self._rows_price(self._passes.hoped, min(depth, self._longest)) / depth
+        worth, row = self._books.worth, self._rows_price(self._passes.hoped, min(depth, self._longest)) / depth
         each = worth * (self._node + row)
-        gains = [self._joints.believed(joint) * self._acceptance.mean - each for joint in joints]
-        count = sum(gain > 0.0 for gain in gains)
-        if depth > self._limit or not count or sum(gains[:count]) <= worth * (self._draft - self._node):
+        mean, count, total = self._acceptance.mean, 0, 0.0
+        for believed in self._joints.all_believed(joints):
+            gain = believed * mean - each
+            if gain > 0.0:
+                count += 1
+                total += gain
+        if depth > self._limit or not count or total <= worth * (self._draft - self._node):
             return 0  # no path is longer than the tree has nodes
         del self._widths[depth - 1 :]
         self._widths.append(count)
@@ -84,20 +100,21 @@ class AutoTree(AutoLength):
     def choose(self, joints: Sequence[float]) -> int:
         """How many of the nodes, best first, are worth their rows?"""
         self._picky = True
-        curve, worth = self._curve, self._worth
+        curve, worth = self._books.curve, self._books.worth
         best, most, gain = 0, 0.0, 0.0
-        for count, joint in enumerate(joints[: self._longest], start=1):
-            gain += self._joints.believed(joint)
-            profit = gain - worth * self._rows_price(curve, count)
+        for count, believed in enumerate(self._joints.all_believed(joints[: self._longest]), start=1):
+            gain += believed
+            price = curve[count + 1] - 1.0
+            profit = gain - worth * (price if price > LEAST * count else LEAST * count)
             if profit > most and (count in SIZES or count == len(joints)):
-                best, most = count, profit
+                best, most, self._promised, self._kept_rows = count, profit, gain, count
         if not best and joints and (self._looking or self._drafts < FIRST) and self._affords(1):
             best = 1  # what nobody drafts teaches nothing
         self._kept = joints[:best]
         return best
 
-    def observe(self, report: Report) -> None:
-        """Learn from a finished round."""
+    def learn(self, report: Report, spent: float) -> None:
+        """What the round says about the drafter."""
         if self._kept and report.drafted:
             self._joints.learn(self._kept, report.taken)
             self._drafts += 1
@@ -105,13 +122,13 @@ class AutoTree(AutoLength):
         elif not self._is_chain:
             self._joints.fade()
         idle = self._idle
-        super().observe(report)
+        super().learn(report, spent)
         if not report.drafted:
             self._idle = idle + 1  # also when the drafter was asked and nothing of its tree was worth a row
 
     def explain(self) -> str:
         """One line: what is chosen now and why."""
-        if self._is_chain or not self._rounds:
+        if self._is_chain or not self._books.rounds:
             return super().explain()
         row, drafting = self._passes.expected[2] - 1.0, f"a draft pass {self._draft:.2f}"
         if self._idle >= FIRST_GAP or not self._drafts:
@@ -119,7 +136,7 @@ class AutoTree(AutoLength):
         size = round(self._size)
         return (
             f"trees of about {size} nodes: {size + 1} rows cost {self._passes.expected[size + 1]:.2f} plain passes, "
-            f"{drafting}: {self._tokens / self._spent:.2f}x plain"
+            f"{drafting}: {self._books.speed:.2f}x plain"
         )
 
     def _steps(self, report: Report) -> float:
@@ -134,10 +151,10 @@ class AutoTree(AutoLength):
             self._layers.observe(self._widths, seconds)
             self._step.value = self._layers.passed
 
-    @property
-    def _node(self) -> float:
-        """Cost of one more node in a draft pass."""
-        return self._draft * self._layers.node / self._layers.passed if self._layers.count else 0.0
+    def _reckon(self) -> None:
+        super()._reckon()
+        if self._layers.count:
+            self._node = self._draft * self._layers.node / self._layers.passed
 
     @staticmethod
     def _rows_price(curve: Sequence[float], count: int) -> float:
@@ -160,7 +177,7 @@ class AutoTree(AutoLength):
         advantage = self._attempts.advantage(self._passes.hoped, self._draft)
         price = self._draft - advantage + self._missed * self._lag
         doubt = DOUBT / (1.0 + self._attempts.weight) ** 0.5
-        self._looking = self._idle >= self._gap and self._purse > price
-        hopeful = advantage + doubt > 0.0 and self._purse > price + RESERVE
+        self._looking = self._idle >= self._gap and self._books.purse > price
+        hopeful = advantage + doubt > 0.0 and self._books.purse > price + RESERVE
         pays = advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag
         return pays or hopeful or self._looking or (self._picky and self._draft <= FREE)

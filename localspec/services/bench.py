@@ -147,7 +147,8 @@ class Bench:
 def bench(choice: PairChoice, engine: EngineSettings, request: Request, report: Report) -> Bench:
     """Load the pair and measure it."""
     known = registry.load()
-    names = [settle(replace(choice, drafter=name), known).drafter for name in request.drafters or ["auto"]]
+    asked: Sequence[str | None] = request.drafters or [None]  # None: the pair's own
+    names = [settle(replace(choice, drafter=name), known).drafter for name in asked]
     # The pair is opened for a drafter that needs a second model, if there is one: that fetches and checks the draft.
     opener = next((name for name in names if drafters.entry(name).uses_draft), names[0])
     with Runtime.open(replace(choice, drafter=opener), engine, report) as runtime:
@@ -218,8 +219,17 @@ class Table:
     """The measuring itself: one pair, one set of prompts, one count of steps for the progress."""
 
     def __init__(
-        self, runtime: Measurable, request: Request, ids: Sequence[Sequence[int]], report: Report, *, steps: int
+        self,
+        runtime: Measurable,
+        request: Request,
+        ids: Sequence[Sequence[int]],
+        report: Report,
+        *,
+        steps: int,
+        fresh: bool = True,
     ) -> None:
+        """`fresh`: every answer starts from empty caches, so that the time to read a prompt means something."""
+        self._fresh = fresh
         self._runtime = runtime
         self._request = request
         self._ids = ids
@@ -273,7 +283,8 @@ class Table:
             # What controller and drafter learned in one run serves the next, as it does in a conversation.
             options, tree = self._options(configuration), configuration.tree
             runtime.respeculate(configuration.drafter, configuration.N, options, tree=tree, resume=True)
-        runtime.forget()
+        if self._fresh:
+            runtime.forget()
         settings = replace(asked.answer, seed=seed, acceptance=acceptance(asked.answer), max_tokens=max_tokens)
         stream = runtime.answer(self._ids[prompt], settings, speculate=speculate)
         for _ in stream:

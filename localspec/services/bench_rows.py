@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -80,6 +80,7 @@ class Row:
             "tested": total.tested,
             "accepted": total.accepted,
             "accepted_by_position": total.accepted_by_position,
+            "drafters": {name: asdict(share) for name, share in total.shares.items()},
             "verifier_passes": total.verifier_passes,
             "completion_tokens": total.completion_tokens,
             "ttft_s": self.ttft_s,
@@ -154,6 +155,7 @@ def added(stats: Iterable[Counters]) -> Counters:
     for one in stats:
         for name in SUMMED:
             setattr(total, name, getattr(total, name) + getattr(one, name))
+        total.join(one.shares)
         both = zip_longest(total.accepted_by_position, one.accepted_by_position, fillvalue=0)
         total.accepted_by_position = [mine + theirs for mine, theirs in both]
     return total

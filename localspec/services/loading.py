@@ -43,6 +43,12 @@ def place(role: str, file: ModelFile, layers_on_gpu: int, layers: int) -> str:
     return f"{role}: {file.name or file.path.stem} {file.quantisation}, {_mebi(file.bytes)}, on {where}{split}"
 
 
+def apart(draft_layers: int, verifier_layers: int) -> str:
+    """What keeps a draft from its verifier's device, by how many layers of each are on a GPU; "" when nothing does."""
+    draft, verifier = ("GPU" if layers else "CPU" for layers in (draft_layers, verifier_layers))
+    return "" if draft == verifier else f"the draft is on the {draft} and the verifier on the {verifier}"
+
+
 def load(
     file: ModelFile,
     settings: ContextSettings,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import Literal
@@ -38,6 +38,17 @@ class SettledPair:
     N: Length
     tree: str
     options: Mapping[str, str]
+    among: tuple[str, ...] = ()
+    """What drafter auto chooses among on this pair, the pair's own drafter first."""
+
+    def completed(self, drafter: str, options: Mapping[str, str]) -> Mapping[str, str]:
+        """These options, with what the pair adds to them."""
+        return {"among": ",".join(self.among), **options} if drafter == "auto" and self.among else options
+
+    def with_head(self, kind: str) -> SettledPair:
+        """The same pair, now that its draft is known to be a head and no language model."""
+        among = tuple(kind if name == "model" else name for name in self.among)
+        return replace(self, drafter=kind if self.drafter == "model" else self.drafter, among=among)
 
     @property
     def uses_draft(self) -> bool:
@@ -50,7 +61,11 @@ def settle(choice: PairChoice, registry: Registry) -> SettledPair:
     pair = _named(choice, registry)
     verifier = choice.verifier or (pair.verifier if pair else "")
     draft = choice.draft or (pair.draft if pair else None)
-    drafter = _drafter(choice, pair, draft)
+    own = _own(choice, pair, draft)
+    among = _among(own, draft)
+    drafter = own if choice.drafter is None else drafters.entry(choice.drafter).name
+    if drafter == "auto" and len(among) == 1 and "among" not in choice.options:
+        (drafter,) = among  # nothing to choose
     if drafters.entry(drafter).needs_draft and draft is None:
         raise UsageError(
             f"drafter {drafter} needs a second model, and {pair.name if pair else verifier} has none",
@@ -70,6 +85,7 @@ def settle(choice: PairChoice, registry: Registry) -> SettledPair:
         N=_length(choice.N if choice.N is not None else pair.N if pair else "auto"),
         tree=tree,
         options=options,
+        among=among,
     )
 
 
@@ -105,14 +121,21 @@ def _named(choice: PairChoice, registry: Registry) -> Pair | None:
     return registry.pair(choice.pair)
 
 
-def _drafter(choice: PairChoice, pair: Pair | None, draft: str | None) -> str:
-    if choice.drafter not in (None, "auto"):
-        return drafters.entry(str(choice.drafter)).name
+def _own(choice: PairChoice, pair: Pair | None, draft: str | None) -> str:
+    """The drafter of the pair as it stands, whatever was asked for."""
     if choice.draft is not None:
         return "model"
     if pair is not None:
         return pair.drafter if choice.verifier is None or not drafters.entry(pair.drafter).needs_draft else "ngram"
     return "ngram"
+
+
+def _among(own: str, draft: str | None) -> tuple[str, ...]:
+    """What suits the pair: its own drafter, its second model as a draft unless it is something else, the lookup."""
+    names = [] if own == "none" or drafters.entry(own).combines else [own]
+    if draft is not None and not any(drafters.entry(name).needs_draft for name in names):
+        names.append("model")
+    return tuple(dict.fromkeys([*names, "ngram"]))
 
 
 def _length(N: Length) -> Length:

@@ -25,6 +25,7 @@ from localspec.core.rejection import Rejection
 from localspec.core.rule import Rule
 from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters
+from localspec.drafters.auto import Auto
 from localspec.drafters.base import Drafter
 from localspec.engine import native
 from localspec.engine.base import Cancelled, Context
@@ -35,15 +36,15 @@ from localspec.errors import CatalogError, ContextFullError, LocalspecError, Pai
 from localspec.loop.control import Controller, FixedLength
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
-from localspec.planner.controller import AutoLength
+from localspec.planner.diagnosis import Facts
 from localspec.planner.profile import Profile
-from localspec.planner.treecontrol import AutoTree
 from localspec.services import bench_facts, heads
+from localspec.services.controls import control, learned
 from localspec.services.heads import LoadedHead
 from localspec.services.lender import PairLender, Second
-from localspec.services.loading import Loaded, load, need
+from localspec.services.loading import Loaded, apart, load, need
 from localspec.services.notebook import Notebook
-from localspec.services.pairs import GROWING, LEAVES, ROOM, Length, SettledPair, read_tree, settle
+from localspec.services.pairs import LEAVES, ROOM, Length, SettledPair, read_tree, settle
 from localspec.services.profiles import Circumstances, Profiles, identity
 from localspec.services.report import Once, Report, Silent
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
@@ -127,9 +128,9 @@ class Runtime:
                 files["draft"] = fetch.resolve(pair.draft, known, report)
             except CatalogError as error:
                 missing["draft"] = error
-        if "draft" in files and choice.drafter in (None, "auto") and pair.drafter == "model":
+        if "draft" in files and choice.drafter in (None, "auto"):
             kind = heads.kind(files["draft"])
-            pair = replace(pair, drafter=kind) if kind in drafters.REGISTRY else pair
+            pair = pair.with_head(kind) if kind in drafters.REGISTRY else pair
         return cls(pair, engine, files, report, missing=missing)
 
     # -- what is loaded -----------------------------------------------------------------------------------------------
@@ -239,6 +240,7 @@ class Runtime:
         entry = drafters.entry(drafter)
         if options is None:
             options = self._options if drafter == self._asked else {}
+        options = self.pair.completed(drafter, options)
         tree = self._tree_name if tree is None else tree
         parsed, asked = entry.parse(options), read_tree(tree)
         way = (drafter, N, tree, tuple(sorted(options.items())))
@@ -254,9 +256,14 @@ class Runtime:
                     )
                     asked, tree = None, "none"
                 here = self.circumstances(drafter, tree, options)
-                profile = self._profiles.read(here) if N == "auto" and drafter != "none" else None
-                self._tree, self._controller = _control(
-                    N, asked, grows=entry.grows_trees, lookup=entry.is_lookup, profile=profile
+                self._tree, self._controller = control(
+                    N,
+                    asked,
+                    entry,
+                    members=self._drafter.members if isinstance(self._drafter, Auto) else (),
+                    known=partial(self._known, here) if N and drafter != "none" else lambda name: None,
+                    facts=self._facts(),
+                    watch=not resume,  # a benchmark of many lengths says it in its table
                 )
                 self._circumstances = here
                 if resume:
@@ -304,6 +311,24 @@ class Runtime:
             logger.debug("drafter cannot be built", exc_info=error)
             self._report.warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {_told(error)}")
         return None
+
+    def _known(self, here: Circumstances, drafter: str) -> Profile | None:
+        """What was learned of a drafter: as one of those that auto chooses among, or else alone."""
+        mine = self._profiles.read(replace(here, drafter=drafter))
+        if mine is None and drafter != here.drafter:
+            return self._profiles.read(self.circumstances(drafter, here.tree))
+        return mine
+
+    def _facts(self) -> Facts:
+        """What may be wrong with the pair; a draft on another device is told at once."""
+        verifier = self._verifier.layers_on_gpu
+        where = next(filter(None, (apart(loaded.layers_on_gpu, verifier) for loaded in self._lent)), "")
+        if where:
+            self._report.warn(
+                f"{where[0].upper()}{where[1:]}, so every draft waits for the slower of them: see --gpu-layers, "
+                "--draft-gpu-layers, or a smaller --ctx-size if there was no room."
+            )
+        return Facts(experts=self._verifier.file.experts, apart=where)
 
     def _second(self, role: str) -> Second | None:
         if role in self._missing:
@@ -471,10 +496,10 @@ class Runtime:
         self._drafter = None
 
     def _keep_learned(self, controller: Controller, circumstances: Circumstances | None) -> None:
-        if isinstance(controller, AutoLength) and circumstances is not None:
-            learned = controller.learned()
-            if learned is not None:
-                self._profiles.keep(circumstances, learned)
+        if circumstances is None:
+            return
+        for name, profile in learned(controller):
+            self._profiles.keep(replace(circumstances, drafter=name or circumstances.drafter), profile)
 
     def __enter__(self) -> Runtime:
         return self
@@ -492,24 +517,6 @@ def _told(error: Exception) -> str:
 def _with_defaults(name: str, lender: PairLender) -> Drafter:
     entry = drafters.entry(name)
     return entry.drafter_class(entry.parse({}), lender)
-
-
-def _control(
-    N: Length, tree: Shape | Growth | None, *, grows: bool, lookup: bool, profile: Profile | None = None
-) -> tuple[Shape | Growth | None, Controller]:
-    """How far each draft may go: N tokens of a chain, all places of a shape, N layers of a growing tree, or auto.
-
-    `grows`: the drafter branches on its own, whatever shape is asked for. `lookup`: it evaluates nothing. `profile`:
-    where auto starts from.
-    """
-    if isinstance(tree, Shape):
-        return tree, FixedLength(len(tree))
-    if tree is None and not grows:
-        return None, AutoLength(profile, lookup=lookup) if N == "auto" else FixedLength(N)
-    tree = tree or GROWING
-    if N == "auto":
-        return tree, AutoTree(profile, lookup=lookup)
-    return replace(tree, depth=N), FixedLength(ROOM if N else 0)
 
 
 def _rule(settings: AnswerSettings) -> Rule:

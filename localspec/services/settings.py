@@ -21,7 +21,7 @@ class PairChoice:
     pair      name in models.toml (None: the registry's default, unless `verifier` is given)
     verifier  REF that replaces the pair's verifier
     draft     REF that replaces the pair's draft
-    drafter   name, "auto" or "none"
+    drafter   name, "none", or "auto": of what suits the pair the one that pays in each round
     N         draft length, or "auto"
     tree      "none", "auto" or "4,2,2"
     options   drafter options as typed: key -> text

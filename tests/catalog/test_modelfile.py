@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +45,22 @@ def test_a_summary_of_a_sound_file(whole: Path) -> None:
 
 
 @pytest.mark.gguf
+@pytest.mark.parametrize(("keys", "experts"), [({}, None), ({"expert_count": 128, "expert_used_count": 8}, (8, 128))])
+def test_a_mixture_of_experts_says_how_many_it_uses(
+    tmp_path: Path, keys: dict[str, int], experts: tuple[int, int] | None
+) -> None:
+    path = tmp_path / "mixture.gguf"
+    writer = gguf.GGUFWriter(path, "qwen3moe")
+    for key, value in keys.items():
+        writer.add_uint32(f"qwen3moe.{key}", value)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert read_model(path).experts == experts
+
+
 def test_a_real_file_needs_exactly_its_own_bytes(smollm2: Path, gemma: Path) -> None:
     for path, quantisation, size in ((smollm2, "Q4_1", 49152), (gemma, "Q4_K_M", 262144)):
         header, model = read_header(path), read_model(path)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.loop.control import Controller, RoundReport
-from localspec.planner.controller import ALLOWANCE, LENGTHS, PURSE, AutoLength
+from localspec.planner.books import ALLOWANCE, PURSE
+from localspec.planner.controller import LENGTHS, AutoLength
 from localspec.planner.profile import Profile
 from tests.planner.simulation import SHAPES, Machine, Run, Text, best_fixed, fixed_speed, play, text
 

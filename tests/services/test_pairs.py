@@ -68,11 +68,25 @@ def test_options_belong_to_the_drafter_they_were_written_for() -> None:
     assert settled(pair="second", drafter="ngram", options={"max_ngram": "2"}).options == {"max_ngram": "2"}
 
 
-@pytest.mark.parametrize("drafter", [None, "auto"])
-def test_automatic_means_what_the_pair_says(drafter: str | None) -> None:
-    assert settled(pair="second", drafter=drafter).drafter == "model"
-    assert settled(pair="first", drafter=drafter).drafter == "ngram"
-    assert settled(verifier="/x.gguf", drafter=drafter).drafter == "ngram"
+def test_without_a_wish_the_pairs_own_drafter_drafts() -> None:
+    assert settled(pair="second").drafter == "model"
+    assert settled(pair="first").drafter == "ngram"
+    assert settled(verifier="/x.gguf").drafter == "ngram"
+
+
+def test_automatic_chooses_among_what_suits_the_pair_its_own_drafter_first() -> None:
+    pair = settled(pair="second", drafter="auto")
+    assert (pair.drafter, pair.among, pair.uses_draft) == ("auto", ("model", "ngram"), True)
+    assert pair.completed("auto", {}) == {"among": "model,ngram"}
+    assert pair.completed("auto", {"among": "ngram"}) == {"among": "ngram"}
+    assert pair.completed("model", {"temperature": "1"}) == {"temperature": "1"}
+    assert settled(pair="first", draft="little", drafter="auto").among == ("model", "ngram")
+
+
+def test_automatic_without_anything_to_choose_is_the_one_drafter_there_is() -> None:
+    assert settled(pair="first", drafter="auto").drafter == "ngram"
+    assert settled(verifier="/x.gguf", drafter="auto").drafter == "ngram"
+    assert settled(pair="first", drafter="auto", options={"among": "lookahead,ngram"}).drafter == "auto"
 
 
 def test_a_draft_that_is_named_wants_to_be_used() -> None:
@@ -123,3 +137,11 @@ def test_a_length_out_of_range(N: int) -> None:
 @pytest.mark.parametrize("N", [0, 1, MOST, "auto"])
 def test_a_length_in_range(N: Any) -> None:
     assert settled(N=N).N == N
+
+
+def test_a_draft_that_turns_out_to_be_a_head_drafts_as_one() -> None:
+    pair = settled(pair="first", draft="little").with_head("eagle3")
+    assert (pair.drafter, pair.among) == ("eagle3", ("eagle3", "ngram"))
+    pair = settled(pair="first", draft="little", drafter="auto").with_head("medusa")
+    assert (pair.drafter, pair.among) == ("auto", ("medusa", "ngram"))
+    assert settled(pair="first", drafter="ngram").with_head("eagle3").drafter == "ngram"

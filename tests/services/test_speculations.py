@@ -106,6 +106,45 @@ def test_a_cascade_that_names_no_drafter_is_wrong_use() -> None:
         tiny.open_pair(draft=None, drafter="cascade", options={"order": "ngram,eager"})
 
 
+# -- the drafter that is chosen by measurement -------------------------------------------------------------------------
+
+
+def test_auto_chooses_among_the_drafters_of_the_pair_and_says_who_drafted() -> None:
+    with tiny.open_pair(drafter="auto") as pair:
+        plain = tiny.answer(pair, speculate=False, max_tokens=120)
+        answer = tiny.answer(pair, max_tokens=120)
+        assert answer.tokens == plain.tokens
+        assert pair.settings()["options"] == {"among": "model,ngram"}
+        stats = answer.stats.as_dict()
+    assert stats["drafter"] == "auto"
+    assert "of" in stats["controller"]
+    assert set(stats["drafters"]) & {"model", "ngram"}
+    assert sum(share["rounds"] for share in stats["drafters"].values()) == stats["verifier_passes"]
+    assert plain.stats.as_dict()["drafters"]["none"]["rounds"] == plain.stats.verifier_passes
+
+
+@pytest.mark.parametrize(("N", "tree"), [(3, "none"), ("auto", "auto"), (2, "auto"), (3, "2,2"), (0, "none")])
+def test_auto_with_every_length_and_tree_gives_the_same_text(N: int | str, tree: str) -> None:
+    with tiny.open_pair(drafter="auto", N=N, tree=tree) as pair:
+        plain = tiny.answer(pair, speculate=False)
+        for options in ({}, {"among": "ngram,model,lookahead"}):
+            pair.respeculate("auto", pair.settings()["N"], options)
+            answer = tiny.answer(pair)
+            assert answer.tokens == plain.tokens
+            if N == 3 and tree == "none" and not options:
+                assert len(answer.stats.accepted_by_position) <= 3
+
+
+def test_auto_without_the_draft_it_wants_goes_on_with_the_lookup() -> None:
+    report = Collected()
+    with tiny.open_pair(draft="foreign", drafter="auto", report=report) as pair:
+        answer = tiny.answer(pair)
+        assert pair.drafter == "auto"
+        assert set(answer.stats.shares) <= {"ngram", "none"}
+    (warning,) = report.warnings
+    assert warning.startswith("Drafter auto goes on without model:")
+
+
 # -- texts from elsewhere ----------------------------------------------------------------------------------------------
 
 UNSEEN = zoo.byte_ids("qrs")

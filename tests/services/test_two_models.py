@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from localspec.drafters.model import DraftModel
 from localspec.engine.context import LlamaContext
 from localspec.errors import DecodeError, LoadError, ModelFileError
 from localspec.loop.answer import Answer
+from localspec.services.loading import Loaded, load
 from localspec.services.runtime import Runtime
 from tests import zoo
 from tests.services import tiny
@@ -210,3 +212,32 @@ def test_a_drafter_that_cannot_be_built_is_no_end(monkeypatch: pytest.MonkeyPatc
     with tiny.open_pair(report=report, drafter="model", N=4) as runtime:
         assert tiny.answer(runtime).stats.drafter == "none"
     assert "a bug in a drafter" in report.warnings[0]
+
+
+# -- a pair that cannot work well --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "words"),
+    [(("verifier",), "The draft is on the CPU and the verifier on the GPU"), (("draft",), "The draft is on the GPU")],
+)
+def test_a_draft_on_another_device_is_told_once(
+    report: Collected, monkeypatch: pytest.MonkeyPatch, on_gpu: tuple[str, ...], words: str
+) -> None:
+    def placed(*args: Any, role: str, **keys: Any) -> Loaded:
+        return replace(load(*args, role=role, **keys), layers_on_gpu=2 if role in on_gpu else 0)
+
+    monkeypatch.setattr("localspec.services.runtime.load", placed)
+    with tiny.open_pair(report=report) as runtime:
+        runtime.respeculate("model", 2)
+        tiny.answer(runtime)
+    (line,) = [line for line in report.warnings if line.startswith(words)]
+    assert "--draft-gpu-layers" in line
+
+
+def test_a_foreign_draft_with_a_fixed_length_is_told(report: Collected) -> None:
+    """The weights of another training: it knows the tokens and guesses none of them."""
+    with tiny.open_pair(draft=tiny._llama(seed=5)(tiny.folder() / "stranger.gguf"), N=3, report=report) as runtime:
+        answer = tiny.answer(runtime, max_tokens=100)
+        assert answer.stats.tested >= 64
+    assert any("tested draft tokens were accepted" in line for line in report.warnings)

@@ -1,0 +1,90 @@
+"""Several drafters; the controller says before every round who is asked: `planner.choice` measures and decides.
+
+Wins where a text changes between what one drafter is good at and what another is. Loses what looking at the others now
+and then costs. Without a controller that chooses, the members are asked in order until one has something to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from localspec.core.draft import EMPTY, Draft, Ids, Verdict
+from localspec.core.rule import Rule
+from localspec.core.sampling import Sampling
+from localspec.drafters.base import Budget, Lender
+from localspec.drafters.members import COMBINING, Members
+from localspec.engine.base import Cancelled, Pass
+from localspec.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user can set with -o.
+
+    among  drafters by name, the one to start with first; without it: the pair's own, and what else suits the pair
+    """
+
+    among: str = "model,ngram"
+
+    def __post_init__(self) -> None:
+        if not self.names or len(set(self.names)) < len(self.names) or set(self.names) & {*COMBINING, "none"}:
+            raise UsageError(
+                f"option among is {self.among!r}",
+                hint="Name other drafters, like among=model,ngram; not to draft is always one of the choices.",
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.among.split(",") if name.strip())
+
+
+class Auto:
+    """The drafter; its members are built by the lender, so that no technique knows another."""
+
+    name = "auto"
+
+    def __init__(self, options: Options, lender: Lender) -> None:
+        """Raises `DrafterError` when no member can be opened."""
+        self.options = options
+        self.heard = "none"
+        self._members = Members("Drafter auto", options.names, lender)
+
+    @property
+    def members(self) -> list[str]:
+        """Those that could be opened and have not failed."""
+        return self._members.names
+
+    def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
+        """A new answer for all of them."""
+        for name in self.members:
+            begin = partial(self._members[name].begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
+            self._members.harmless(name, begin, None)
+
+    def propose(self, tokens: Ids, budget: Budget) -> Draft:
+        """The last draft that was made.
+
+        Whoever is asked after somebody drafted replaces that draft, which is allowed only where it consisted of
+        deterministic picks: a drawn token is never dropped.
+        """
+        self.heard, best = "none", EMPTY
+        for name, own in budget.turns() if budget.turns else self._in_order(budget):
+            if name not in self._members:
+                continue
+            draft = self._members.harmless(name, partial(self._members[name].propose, tokens, own), EMPTY)
+            if len(draft):
+                self.heard, best = name, draft
+                if draft.laws is not None or not budget.turns:
+                    break
+        return best
+
+    def observe(self, result: Pass, verdict: Verdict | None) -> None:
+        """Tell the one whose draft it was what became of it, and the others that a round is over."""
+        self._members.observe(result, verdict, heard=self.heard)
+
+    def close(self) -> None:
+        self._members.close()
+
+    def _in_order(self, budget: Budget) -> Iterable[tuple[str, Budget]]:
+        return ((name, budget) for name in self.members)

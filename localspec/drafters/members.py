@@ -1,0 +1,79 @@
+"""Other drafters in the hands of one that combines them: opened through the lender, told of every round, kept harmless.
+
+One that cannot be opened, or fails, is named in a warning and left out, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from localspec.core.draft import Verdict
+from localspec.drafters.base import Drafter, Lender
+from localspec.engine.base import Pass
+from localspec.errors import DrafterError, LocalspecError, UsageError
+
+T = TypeVar("T")
+COMBINING = ("cascade", "auto")
+"""Drafters that ask others: none of them asks another one of them."""
+
+
+class Members:
+    """Drafters by name, in the order in which they were named."""
+
+    def __init__(self, whose: str, names: Sequence[str], lender: Lender) -> None:
+        """`whose`: the combining drafter, as warnings call it. Raises `DrafterError` when none can be opened."""
+        self._whose = whose
+        self._warn = lender.warn
+        self._drafters: dict[str, Drafter] = {}
+        for name in names:
+            self._open(name, lender)
+        if not self._drafters:
+            raise DrafterError(f"no drafter of {','.join(names)} can be used")
+
+    @property
+    def names(self) -> list[str]:
+        """Those that are still there."""
+        return list(self._drafters)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._drafters
+
+    def __getitem__(self, name: str) -> Drafter:
+        return self._drafters[name]
+
+    def harmless(self, name: str, step: Callable[[], T], otherwise: T) -> T:
+        """What `step` returns; if it fails its drafter leaves, and the last one takes the combining drafter along."""
+        try:
+            return step()
+        except Exception as error:
+            if len(self._drafters) == 1:
+                raise
+            self._warn(f"{self._whose} goes on without {name}, which failed: {_told(error)}")
+            self._drafters.pop(name).close()
+        return otherwise
+
+    def observe(self, result: Pass, verdict: Verdict | None, *, heard: str) -> None:
+        """Tell the one that was heard what became of its draft, and the others that a round is over."""
+        for name in self.names:
+            outcome = verdict if name == heard else None
+            self.harmless(name, lambda name=name, outcome=outcome: self[name].observe(result, outcome), None)  # type: ignore[misc]
+
+    def close(self) -> None:
+        for drafter in self._drafters.values():
+            drafter.close()
+
+    def _open(self, name: str, lender: Lender) -> None:
+        try:
+            drafter = lender.drafter(name)
+            self._drafters[drafter.name] = drafter
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+            self._warn(f"{self._whose} goes on without {name}: {_told(error)}")
+
+
+def _told(error: Exception) -> str:
+    """An error and its remedy in one line."""
+    reason = str(error).rstrip(".") or type(error).__name__
+    return f"{reason}. {error.hint}".rstrip() if isinstance(error, LocalspecError) else f"{reason}."

@@ -1,0 +1,101 @@
+"""What the rounds of one verifier cost and brought, whoever drafted: shared by the controllers of several drafters.
+
+Holds t(n), the mean speed, and the purse from which finding out is paid, so that several who are curious spend no more
+together than one alone. Knows no clock and no drafter.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from localspec.planner.costs import PassCosts
+from localspec.planner.profile import Profile
+
+# All costs are in plain passes: seconds / t(1).
+PURSE = 5.0  # what may be spent on finding out at the start
+SEEDED = 2.0  # the same where a profile says what to expect
+FULL = 8.0  # the most that can be saved up
+DEBT = -1.0  # drafts that should have paid may empty it no further
+ALLOWANCE = 0.01  # share of the time that may be spent on finding out
+SURPRISE = 3.0  # a round that costs more than this beyond what was hoped has met an accident, which is not its fault
+PACE = 0.03  # least weight of a round in the mean speed
+
+
+class Report(Protocol):
+    """What is read of a finished round; `loop.control.RoundReport` says what the fields mean."""
+
+    @property
+    def drafted(self) -> int: ...
+    @property
+    def tested(self) -> int: ...
+    @property
+    def accepted(self) -> int: ...
+    @property
+    def refused(self) -> bool: ...
+    @property
+    def draft_s(self) -> float: ...
+    @property
+    def verify_s(self) -> float: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def confidences(self) -> tuple[float, ...]: ...
+    @property
+    def taken(self) -> tuple[float, ...]: ...
+
+
+class Books:
+    """Kept round by round.
+
+    passes       what a pass over n tokens costs
+    purse        plain passes that may be spent on finding out
+    rounds       entered so far
+    since_plain  rounds since the last plain pass
+    """
+
+    __slots__ = ("_spent", "_tokens", "passes", "purse", "rounds", "since_plain", "speed")
+
+    def __init__(self, longest: int, profile: Profile | None = None) -> None:
+        """`longest`: of a draft."""
+        self.passes = PassCosts(longest + 1, profile.verify_s if profile else ())
+        self.purse = SEEDED if profile else PURSE
+        self.rounds = 0
+        self.since_plain = 0
+        self.speed = 1.0
+        """Tokens per plain pass of the mean round."""
+        self._tokens = self._spent = 1.0  # of a mean round
+
+    @property
+    def worth(self) -> float:
+        """Tokens that the time of a plain pass brings elsewhere."""
+        return self.speed if self.speed > 1.0 else 1.0
+
+    @property
+    def curve(self) -> list[float]:
+        """t(n) / t(1), with hope while the purse can bear to be wrong."""
+        return self.passes.hoped if self.purse > 1.0 else self.passes.expected
+
+    def rows(self, count: int) -> float:
+        """The same for one count, also for one wider than is recorded."""
+        curve = self.curve
+        return curve[count] if count < len(curve) else self.passes.cost(count)
+
+    def enter(self, report: Report, *, foreseen: float) -> float:
+        """Enter a finished round whose drafting was expected to cost this much; what it cost in plain passes.
+
+        0.0 before a plain pass was measured: there is nothing to compare with.
+        """
+        plain = self.passes.plain
+        if not plain:
+            return 0.0
+        rows, emitted = report.drafted + 1, report.accepted + 1
+        spent = self.passes.cost(rows) + report.draft_s / plain
+        spent = min(spent, self.rows(rows) + foreseen + SURPRISE)
+        self.purse = min(FULL, max(DEBT, self.purse + ALLOWANCE * spent + emitted - spent))
+        self.rounds += 1
+        self.since_plain = 0 if rows == 1 else self.since_plain + 1
+        weight = max(PACE, 1.0 / (self.rounds + 3))
+        self._tokens += weight * (emitted - self._tokens)
+        self._spent += weight * (spent - self._spent)
+        self.speed = self._tokens / self._spent
+        return spent

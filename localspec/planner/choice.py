@@ -1,0 +1,135 @@
+"""The controller behind `--drafter auto`: which of several drafters is asked in this round, how far, or none of them.
+
+Each drafter keeps a length controller of its own; all of them write in the same books. In a round the lookups, which
+evaluate nothing, are asked first. A drafter whose steps cost time is asked when drafts of its kind have been bringing
+more than the lookup's promises now, both beyond what their time is worth elsewhere; and now and then to see whether
+that has changed. At most one such drafter is asked in a round.
+
+Exactness. The choice is made from finished rounds, the clock, and what the lookups said in this round, which is a
+function of the committed text: never from a token that was drawn for this round, nor from a row of the verifier that
+was not yet used. Only the draft of a lookup, which consists of deterministic picks, is ever put aside for another; a
+draft that was drawn is the one that is verified. So the output's law is the rule's, whoever is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from localspec.loop.control import RoundReport
+from localspec.planner.books import Books
+from localspec.planner.controller import AutoLength
+
+NONE = "none"
+START = 3  # rounds that the pair's own drafter has before the others are looked at
+
+
+class Choice:
+    """Chooses among drafters for the most tokens per second; plain decoding is a choice."""
+
+    asks = True
+
+    def __init__(self, drafters: Mapping[str, AutoLength], books: Books) -> None:
+        """`books` are those that all controllers of `drafters` write in; the first one is the pair's own."""
+        self.arms = dict(drafters)
+        self._books = books
+        self._own = next(iter(self.arms))
+        self._limits: dict[str, int] = {}
+        self._outlooks: dict[str, float] = {}
+        self._asked: list[str] = []  # in the round under way
+        self._now = self.arms[self._own]  # the one whose turn it is
+        self._dear = ""  # the one that costs time and may be asked
+        self._must = False  # and is, whatever the others promise
+        self._profit = 0.0  # tokens that the lookup's draft promises beyond what its rows are worth
+        self._heard = dict.fromkeys((NONE, *self.arms), 0)
+
+    def limit(self, room: int) -> int:
+        """Most tokens the next draft may hold, whoever makes it, 0 .. room; 0 means a plain pass."""
+        self._asked, self._dear = [], ""
+        self._limits = {name: arm.limit(room) for name, arm in self.arms.items()}
+        if not any(self._limits.values()):
+            return 0
+        self._outlooks = {name: arm.outlook for name, arm in self.arms.items() if not arm.lookup}
+        self._dear, self._must = self._likeliest()
+        usable = [limit for name, limit in self._limits.items() if self.arms[name].lookup or name == self._dear]
+        return max(usable, default=0)
+
+    def turns(self) -> Iterator[tuple[str, int, bool]]:
+        """Who is asked, in order, with its limit, and whether it may branch.
+
+        To be taken one by one: what one says decides on the next.
+        """
+        self._profit = 0.0
+        for name, arm in self.arms.items():
+            if arm.lookup and self._limits[name] and self._profit <= 0.0:
+                yield self._ask(name)
+                self._profit = arm.profit
+        if self._dear and (self._must or self._outlooks[self._dear] > self._profit):
+            yield self._ask(self._dear)
+
+    def pays(self, depth: int, confidence: float) -> bool:
+        """Does one more token pay? Of a drafter that costs time the first one also has to beat the lookup's draft."""
+        pays = self._now.pays(depth, confidence)
+        if pays and depth == 1 and self._profit > 0.0 and not self._now.lookup:
+            return self._now.promise(confidence) > self._profit
+        return pays
+
+    def choose(self, joints: Sequence[float]) -> int:
+        return self._now.choose(joints)
+
+    def widen(self, depth: int, joints: Sequence[float]) -> int:
+        return self._now.widen(depth, joints)
+
+    def price(self, count: int) -> float:
+        """What a verifier pass over `count` tokens costs in plain passes, as far as it is known."""
+        return self._now.price(count)
+
+    def observe(self, report: RoundReport) -> None:
+        """Learn from a finished round; `report.drafter` says whose draft it was."""
+        self._books.passes.observe(report.drafted + 1, report.verify_s)
+        foreseen = sum(self.arms[name].foreseen(report) for name in self._asked)
+        spent = self._books.enter(report, foreseen=foreseen)
+        heard = report.drafter if report.drafted else NONE
+        self._heard[heard] = self._heard.get(heard, 0) + 1
+        for name, arm in self.arms.items():
+            if name not in self._asked:
+                arm.stand_back()
+                arm.learn(report, spent)
+            elif name == heard:
+                arm.learn(report, spent)
+            else:
+                arm.learn(replace(report, drafted=0, tested=0, accepted=0, refused=False, confidences=()), spent)
+
+    def explain(self) -> str:
+        """One line: who drafted so far, and what the one that did most is doing now."""
+        rounds = sum(self._heard.values())
+        if not rounds:
+            return f"auto of {', '.join(self.arms)}: nothing measured yet"
+        shares = ", ".join(f"{name} in {count / rounds:.0%}" for name, count in self._heard.items() if count)
+        busiest = max(self.arms, key=lambda name: self._heard[name])
+        return f"drafted by {shares} of {rounds} rounds; {busiest} now: {self.arms[busiest].explain()}"
+
+    def warnings(self) -> list[str]:
+        """Lines about a pair that cannot work well, each given out once."""
+        return [line for arm in self.arms.values() for line in arm.warnings()]
+
+    def _ask(self, name: str) -> tuple[str, int, bool]:
+        self._asked.append(name)
+        self._now = self.arms[name]
+        return name, self._limits[name], self._now.branches
+
+    def _likeliest(self) -> tuple[str, bool]:
+        """Of the drafters that cost time the one to ask, "" for none, and whether to ask it in any case."""
+        dear = [name for name, arm in self.arms.items() if self._limits[name] and not arm.lookup]
+        own = self.arms[self._own]
+        if own.attempts < START and (own.lookup or self._own in dear):
+            return "" if own.lookup else self._own, True
+        if not dear:
+            return "", False
+        best = max(dear, key=self._outlooks.__getitem__)
+        due = [name for name in dear if self.arms[name].is_due]
+        if due:
+            longest = max(due, key=lambda name: self.arms[name].idle)
+            if self.arms[longest].look(self._outlooks[best] - self._outlooks[longest]):
+                return longest, True
+        return best, False
