@@ -83,9 +83,12 @@ class Reply:
         try:
             yield from self._stream
         finally:
-            self._stream.close()
-            self.answer = self._stream.answer
-            self._conversation.keep(self._text, self.answer, self._prepared, self._before)
+            try:
+                self._stream.close()
+            finally:  # an interrupt may fall into closing too: what was said is kept all the same
+                self._stream.close()
+                self.answer = self._stream.answer
+                self._conversation.keep(self._text, self.answer, self._prepared, self._before)
 
 
 class Conversation:

@@ -28,6 +28,8 @@ from tests.property.trip import Trip
 
 FILES = (str(context_module.__file__), str(memory.__file__))
 TEXT = [(7 * i) % 250 + 5 for i in range(48)]
+NAMES = ("attention", "window", "recurrent", "hybrid-copies", "hybrid-snapshots")
+CHOSEN = [kind for kind in KINDS if kind.name in NAMES]
 DRAFT = Draft.chain([200, 201, 202])
 TREE = Draft(np.array([200, 201, 202, 203], dtype=np.int32), np.array([-1, -1, 0, 1], dtype=np.int32))
 
@@ -45,10 +47,7 @@ def play(context: LlamaContext, draft: Draft) -> None:
 
 
 @pytest.mark.parametrize("shape", ["chain", "tree"])
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.name in ("attention", "window", "recurrent", "hybrid-copies", "hybrid-snapshots")],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("kind", CHOSEN, ids=str)
 def test_b25_after_an_interrupt_at_any_line_the_cache_is_the_text(
     context: LlamaContext, reference: Reference, kind: Kind, shape: str
 ) -> None:

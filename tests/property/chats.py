@@ -235,7 +235,7 @@ class Chat:
         assert how.max_tokens is None or len(answer.tokens) <= how.max_tokens
 
     def _check_cache(self, prompt: Sequence[int], answer: Answer) -> None:
-        """The cache holds the committed text but the pending token; less only when the prompt was not read to its end."""
+        """The cache holds the committed text but the pending token; less where the prompt was not read to its end."""
         committed, cached = [*prompt, *answer.tokens], list(self.runtime.cached)
         if not self.left_early and (answer.stats.verifier_passes or answer.tokens):
             assert cached == committed[:-1]

@@ -1,4 +1,4 @@
-"""A toy that speaks: few words, letters of several bytes, ends and control tokens, under the law of its last two tokens.
+"""A toy that speaks: a few words, letters of several bytes, ends and control tokens; the last two tokens decide.
 
 Its text has everything that makes text hard, and repeats itself enough for lookup to be right at times. Knows nothing
 of runtimes.

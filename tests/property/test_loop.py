@@ -29,8 +29,8 @@ from tests.services.toy_pair import Collected
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _world() -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def world() -> Iterator[Path]:
     """A wild drafter among the others, and a cache folder of one's own."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setitem(REGISTRY, "wild", WILD)
@@ -52,7 +52,7 @@ def toys() -> st.SearchStrategy[Toy]:
 @settings(max_examples=examples.count(1600), suppress_health_check=list(HealthCheck))
 @given(toy=toys(), first=op.drafts(), todo=st.lists(op.operations(VOCAB.size), min_size=1, max_size=12))
 def test_whatever_is_done_everything_stays_true(
-    _world: Path, template: Template, toy: Toy, first: op.Draft, todo: list[op.Operation]
+    world: Path, template: Template, toy: Toy, first: op.Draft, todo: list[op.Operation]
 ) -> None:
     def expect(prompt: Sequence[int], how: op.How) -> Said | None:
         is_coupled = how.acceptance == "coupled" or (how.acceptance is None and how.seed is not None)
@@ -62,12 +62,13 @@ def test_whatever_is_done_everything_stays_true(
         pick = toy_pick(toy.verifier, how.law, seed)
         return plain(pick, VOCAB, prompt, max_tokens=how.max_tokens, stops=how.stop, capacity=toy.capacity)
 
-    folder = _world / f"{next(_numbers)}"
+    folder = world / f"{next(_numbers)}"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_CACHE", str(folder))
         report = Collected()
-        with ToyRuntime(toy, report) as runtime:
+        runtime = ToyRuntime(toy, report)
+        with runtime:
             chat = Chat(runtime, report, template, folder, expect, ToyContext(toy.verifier, capacity=toy.capacity))
             for operation in [first, *todo]:
                 event(type(operation).__name__)
