@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from localspec.errors import LocalspecError, TemplateError, UsageError
+from localspec.services import sandbox
 from localspec.services.formats import FORMATS
-from localspec.services.sandbox import SIZE_LIMIT, Refusal, TooLong, environment
+from localspec.services.sandbox import SIZE_LIMIT, Refusal, Sandbox, TooLong, environment
 
 if TYPE_CHECKING:
     from localspec.engine.base import Vocab
@@ -29,6 +30,7 @@ Message = Mapping[str, Any]
 """{"role": "system" | "user" | "assistant", "content": text}."""
 
 TIME_LIMIT_S = 5.0
+LONGEST_SOURCE = 256_000  # characters; real templates have ten thousand
 SOURCE = "<template>"  # what jinja2 calls the template's code in a traceback
 
 RAW_HINT = "Complete text with `localspec run --raw`, or name a format: --template {}.".format("|".join(FORMATS))
@@ -44,9 +46,15 @@ class Template:
     time_limit_s: float = TIME_LIMIT_S
 
     @cached_property
+    def _sandbox(self) -> Sandbox:
+        return environment()
+
+    @cached_property
     def _compiled(self) -> jinja2.Template:
+        if len(self.source) > LONGEST_SOURCE:
+            raise TemplateError(f"the chat template has {len(self.source):,} characters", hint=RAW_HINT)
         try:
-            return environment().from_string(self.source)
+            return self._sandbox.from_string(self.source)
         except jinja2.TemplateSyntaxError as error:
             raise TemplateError(
                 f"the chat template is broken in line {error.lineno}: {error.message}", hint=RAW_HINT
@@ -86,6 +94,7 @@ class Template:
         }
         try:
             with deadline(self.time_limit_s):
+                self._sandbox.spent = 0
                 return limited(self._compiled.generate(context))
         except LocalspecError:
             raise
@@ -165,10 +174,10 @@ def deadline(seconds: float) -> Iterator[None]:
     """
     end = time.monotonic() + seconds
 
-    def watch(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+    def watch(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
         if time.monotonic() > end:
             raise TooLong(f"it was still running after {seconds:g} s")
-        return watch
+        return None if frame.f_code.co_filename == sandbox.__file__ else watch  # it bounds itself
 
     before = sys.gettrace()
     sys.settrace(watch)
