@@ -6,6 +6,7 @@ Knows nothing about conversations or about how an answer is made.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,8 +118,8 @@ def choose(name: str | None, own: str | None, *, bos: str, eos: str) -> Template
     source = own if name is None else FORMATS.get(name)
     if source is None:
         try:
-            source = Path(str(name)).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            source = Path(os.path.expanduser(str(name))).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
             raise UsageError(
                 f"--template {name} is neither a known format nor a readable file",
                 hint=f"Formats: {', '.join(FORMATS)}.",
