@@ -65,7 +65,7 @@ def snapshot(repo: str, revision: str | None) -> Path | None:
     folder, name = repo_folder(repo), revision or "main"
     try:
         commit = (folder / "refs" / name).read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # another program's file, perhaps half-written
         commit = name
     found = folder / "snapshots" / commit
     return found if _PLAIN.fullmatch(commit) and found.is_dir() else None

@@ -62,7 +62,7 @@ class Watch:
 
     def _catch(self, found: Any) -> None:
         """Hears what was raised before `_ask` came to its first line."""
-        if isinstance(found.exc_value, KeyboardInterrupt):
+        if isinstance(found.exc_value, KeyboardInterrupt | SystemExit):
             self._raised.append(found.exc_value)
         else:
             self._hook(found)
