@@ -5,6 +5,7 @@ Stays instant: numpy, llama.cpp and the hub client are loaded by the commands th
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,6 +20,8 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.version import __version__
 
 INTERRUPTED = 130
+_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What goes wrong with output; who writes files has a sentence of its own for them."""
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -111,7 +114,7 @@ def dispatch(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # the last resort: nobody should meet a traceback
-        if isinstance(error, OSError) and is_broken(sys.stdout):
+        if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
             raise
         complaint = misuse(error)
         if complaint is None:

@@ -140,7 +140,8 @@ def environment() -> Sandbox:
     )
     sandbox.finalize = sandbox.written
     sandbox.filters["tojson"] = to_json
-    for table in (sandbox.filters, sandbox.tests):
+    tables: list[dict[str, Any]] = [sandbox.filters, sandbox.tests]
+    for table in tables:
         table.update({name: frugal(sandbox, name, function) for name, function in table.items()})
     del sandbox.globals["lipsum"]
     sandbox.globals["raise_exception"] = refuse

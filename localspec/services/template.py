@@ -174,18 +174,32 @@ def deadline(seconds: float) -> Iterator[None]:
     jinja2 has no clock and a signal would work in the main thread only, so every line of Python run inside looks at it.
     """
     end = time.monotonic() + seconds
+    late = f"it was still running after {seconds:g} s"
 
     def watch(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
-        if time.monotonic() > end:
-            raise TooLong(f"it was still running after {seconds:g} s")
+        if time.monotonic() > end and not is_finalizing(frame):
+            raise _Late
         return None if frame.f_code.co_filename == sandbox.__file__ else watch  # it bounds itself
 
     before = sys.gettrace()
     sys.settrace(watch)
     try:
         yield
+    except _Late:
+        raise TooLong(late) from None
     finally:
         sys.settrace(before)
+
+
+def is_finalizing(frame: FrameType | None) -> bool:
+    """True below a `__del__`, which may run anywhere: what is raised there is printed and lost."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
+class _Late(BaseException):
+    """The time is over. No `Exception`: jinja2 goes on after those, and Python traces nothing any more after one."""
 
 
 def failing_line(error: BaseException) -> str:

@@ -117,6 +117,8 @@ def test_b58_a_broken_template_is_one_sentence(source: str, sentence: str) -> No
         "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set y %}{{ n.x }}{{ n.x }}{% endset %}"
         "{% set n.x = y %}{% endfor %}",
         "{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% set n.x = n.x + ['a' * 3000000] %}{% endfor %}",
+        # jinja2 tries to compute this at every level again, and goes on after errors.
+        "{{ " + "-" * 200 + "1 + messages }}{{ " + "not " * 150 + "(1 ~ [" + "-" * 300 + "a]) }}",
         "{% set y %}{% for i in range(99999) %}" + "a" * 100_000 + "{% endfor %}{% endset %}",
     ],
 )
