@@ -29,8 +29,10 @@ from localspec.catalog.gguf import read_header
 from localspec.catalog.modelfile import ModelFile
 from localspec.catalog.registry import Registry
 from localspec.catalog.store import hub_folder
+from localspec.planner.profile import Profile
 from localspec.services import chat_file
 from localspec.services.notebook import Notebook
+from localspec.services.profiles import Circumstances, Profiles
 from tests import zoo
 from tests.hub import Repo, running
 from tests.services.toy_pair import Collected
@@ -173,7 +175,18 @@ def record(folder: Path, model: bytes, rng: random.Random) -> list[str]:
     return [] if known_sha256(path) in (None, *digests) else ["the record is damaged"]
 
 
-JOBS = {"download": download, "talk": talk, "memory": memory, "record": record}
+def profile(folder: Path, model: bytes, rng: random.Random) -> list[str]:
+    """A measured profile is written over and over: it is one of those that were written."""
+    os.environ["LOCALSPEC_CACHE"] = str(folder)
+    about = Circumstances("/m 1 2", None, "ngram", "none", {}, "chip", "1", 2, 0, None, "f16", None, "auto")
+    versions = [Profile(verify_s=((1, 0.01), (2, 0.001 * number))) for number in range(20, 120)]
+    report = Collected()
+    Profiles(report).write(about, versions[0])
+    killed(lambda: [Profiles(report).write(about, version) for version in versions] and None, rng.uniform(0.0, 0.02))
+    return report.notes if Profiles(report).read(about) in versions else ["the profile is damaged", *report.notes]
+
+
+JOBS = {"download": download, "talk": talk, "memory": memory, "record": record, "profile": profile}
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ sound inputs, `words` pieces that often mean something there.
 from __future__ import annotations
 
 import json
+import os
 import struct
 import tempfile
 import zipfile
@@ -25,14 +26,18 @@ from localspec.catalog.wheels import _unpack
 from localspec.core.draft import Ids
 from localspec.drafters.ngram import read_corpus
 from localspec.errors import LocalspecError
+from localspec.planner.controller import AutoLength
+from localspec.planner.profile import Profile
 from localspec.services import chat_file, prompts
 from localspec.services.formats import FORMATS
 from localspec.services.notebook import MAGIC, Notebook
 from localspec.services.pairs import read_tree
+from localspec.services.profiles import SCHEMA, Circumstances, Profiles
 from localspec.services.report import Silent
 from localspec.services.template import Template
 from localspec.services.transcript import Transcript
 from tests.services.fakes import FakeVocab
+from tests.services.toy_pair import Collected
 
 Feed = Callable[[bytes, Path], str | None]
 """(input, a folder of one's own) -> what came of it, where that is more than one thing."""
@@ -236,8 +241,6 @@ def read_verified(data: bytes, folder: Path) -> None:
     """The record of a check: whatever it holds, it is believed only when it is about this file."""
     path = written(b"model", folder, "model.gguf")
     with tempfile.TemporaryDirectory() as cache:
-        import os
-
         os.environ["LOCALSPEC_CACHE"] = cache
         from localspec.catalog.checks import _record, remember
 
@@ -245,6 +248,29 @@ def read_verified(data: bytes, folder: Path) -> None:
         _record(path).write_bytes(data)
         known = known_sha256(path)
         assert known is None or isinstance(known, str)
+
+
+CIRCUMSTANCES = Circumstances("/m.gguf 1 2", None, "ngram", "none", {}, "a chip", "1", 2, 0, None, "f16", None, "auto")
+PROFILE = Profile(verify_s=((1, 0.01), (2, 0.02)), acceptance=(0.5, 0.25))
+
+
+def read_profile(data: bytes, folder: Path) -> str:
+    """A profile that is damaged is left out with a note; what is read can be used."""
+    os.environ["LOCALSPEC_CACHE"] = str(folder)
+    report = Collected()
+    profiles = Profiles(report)
+    path = profiles.path(CIRCUMSTANCES)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    found = profiles.read(CIRCUMSTANCES)
+    if found is not None:
+        AutoLength(found).limit(8)
+    return "".join(report.notes)
+
+
+def kept_profile() -> bytes:
+    document = {"schema": SCHEMA, "circumstances": CIRCUMSTANCES.as_dict(), "profile": PROFILE.as_dict()}
+    return json.dumps(document).encode()
 
 
 def read_corpus_file(data: bytes, folder: Path) -> None:
@@ -304,5 +330,6 @@ TARGETS: dict[str, Target] = {
         (b"package/model.gguf,sha256=", b'"', b"\n", b"\r", b"\0", b"=", b"\xff", b",", b"a" * 140_000),
     ),
     "verified": Target(read_verified, (b'{"path": "x", "size": 5, "mtime_ns": 1, "sha256": "0"}',), JSON_WORDS),
+    "profile": Target(read_profile, (kept_profile(),), (*JSON_WORDS, b"1e-320", b"0.0", b'"profile"', b"[1, 1]")),
     "corpus": Target(read_corpus_file, (b"some text\n", "größe".encode()), (b"\xff", b"\0", b"\xed\xa0\x80")),
 }  # fmt: skip
