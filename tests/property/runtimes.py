@@ -19,7 +19,8 @@ from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Drafter, Lender
 from localspec.drafters.registry import Entry
-from localspec.engine.base import Cancelled, Context, Pass
+from localspec.engine.base import Cancelled, Pass
+from localspec.engine.context import ContextSettings
 from localspec.engine.toy import ToyContext
 from localspec.services.lender import Second
 from localspec.services.loading import Loaded
@@ -121,6 +122,10 @@ class ToyModelOfARuntime:
         return None
 
 
+class ToyContextOfARuntime(ToyContext):
+    settings = ContextSettings(capacity=1)  # for those who say what a profile depends on
+
+
 @dataclass
 class Toy:
     """A pair of toys to open: one speaks, the other one mumbles the same."""
@@ -157,7 +162,7 @@ class ToyRuntime(Wired):
     def _open(self, role: str) -> Loaded:
         toy = self._toy
         model = toy.verifier if role == "verifier" else toy.draft
-        context: Context = ToyContext(model, capacity=toy.capacity, leaves=toy.leaves)
+        context = ToyContextOfARuntime(model, capacity=toy.capacity, leaves=toy.leaves)
         return Loaded(self._files[role], cast(Any, ToyModelOfARuntime(VOCAB, TEMPLATE)), cast(Any, context), 0)
 
     def _second(self, role: str) -> Second | None:
@@ -165,7 +170,7 @@ class ToyRuntime(Wired):
 
 
 def _file(role: str, capacity: int) -> ModelFile:
-    path = Path(f"/nowhere/{role}.gguf")
+    path = Path(__file__)  # profiles look at the time of change of some file
     return ModelFile(path, (path,), 1, "model", "toy", role, "F32", "toy", True, capacity, 1, 1, VOCAB.size)
 
 
