@@ -49,6 +49,7 @@ docs: $(READY)
 	$(BIN)/typer localspec.cli.app utils docs --name localspec --title "The localspec command" --output docs/cli.md
 	@sed 's|\[bold\]\(.*\)\[/bold\]|**\1**|' docs/cli.md >docs/cli.tmp && mv docs/cli.tmp docs/cli.md
 	$(BIN)/python -m docs.render_results
+	$(BIN)/python -m docs.render_cases
 
 bench: $(READY)
 	@$(BIN)/localspec bench $(ARGS)

@@ -98,8 +98,8 @@ def byte_vocabulary(*, words: Sequence[str] = (), **keys: Any) -> Vocabulary:
     control, normal = int(gguf.TokenType.CONTROL), int(gguf.TokenType.NORMAL)
     texts = (*CONTROL, *_gpt2_letters(), *words)
     types = (control,) * len(CONTROL) + (normal,) * (256 + len(words))
-    # llama.cpp wants one merge at least; without words it is one whose product is no token.
-    merges = tuple(f"{word[0]} {word[1]}" for word in words) or ("Ġ Ġ",)
+    # llama.cpp wants one merge at least, and loses text whose merge is no token: these two bytes stand in no UTF-8.
+    merges = tuple(f"{word[0]} {word[1]}" for word in words) or ("ÿ þ",)
     return Vocabulary("gpt2", texts, types, merges=merges, **keys)
 
 

@@ -31,9 +31,7 @@ class Expected:
 
 def verify(path: Path, expected: Expected, progress: Progress, *, name: str = "") -> None:
     """`DownloadError` unless `path` is what was expected; the file itself is left alone. `name` is shown meanwhile."""
-    size = path.stat().st_size
-    if expected.size is not None and size != expected.size:
-        raise DownloadError(f"{path} has {size:,} bytes, but {expected.said_by} says {expected.size:,}.", hint=AGAIN)
+    check_size(path, path.stat().st_size, expected)
     if expected.sha256 is None or known_sha256(path) == expected.sha256:
         return
     found = sha256(path, progress, name=name or path.name)
@@ -42,6 +40,12 @@ def verify(path: Path, expected: Expected, progress: Progress, *, name: str = ""
         raise DownloadError(
             f"{path} has the sha256 {found}, but {expected.said_by} says {expected.sha256}.", hint=AGAIN
         )
+
+
+def check_size(path: Path, size: int, expected: Expected) -> None:
+    """`DownloadError` unless `size`, which `path` has or will have, is what was expected."""
+    if expected.size is not None and size != expected.size:
+        raise DownloadError(f"{path} has {size:,} bytes, but {expected.said_by} says {expected.size:,}.", hint=AGAIN)
 
 
 def is_sound(path: Path, expected: Expected, progress: Progress) -> bool:
@@ -91,7 +95,7 @@ def known_sha256(path: Path) -> str | None:
     """The sha256 that was found the last time, if the file has not changed since."""
     try:
         record = json.loads(_record(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     stamp = _stamp(path)
     return record.get("sha256") if isinstance(record, dict) and record.items() >= stamp.items() else None

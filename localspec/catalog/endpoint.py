@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 DEFAULT_URL = "https://huggingface.co"
@@ -24,7 +25,12 @@ class Endpoint:
         return self.url != DEFAULT_URL
 
     def __repr__(self) -> str:
-        return f"Endpoint({self.url!r})"  # never the token
+        return f"Endpoint({masked(self.url)!r})"  # never the token
+
+
+def masked(text: str) -> str:
+    """`text` without the names and passwords that addresses may hold."""
+    return re.sub(r"//[^/@\s]+@", "//***@", text)
 
 
 def current() -> Endpoint:

@@ -109,6 +109,8 @@ class Header:
 def read_header(path: Path, *, arrays: Collection[str] = ()) -> Header:
     """The header of `path`, with the contents of the named `arrays`; `ModelFileError` says what is wrong with it."""
     try:
+        if path.is_fifo():  # opening it would wait for somebody to write
+            raise ModelFileError(f"{path} is a pipe, not a file.", hint="Name the .gguf file itself.")
         with path.open("rb") as file:
             size = file.seek(0, 2)
             if size == 0:

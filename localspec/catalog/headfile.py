@@ -135,7 +135,7 @@ class _Reader:
             return ()
         try:
             return tuple(tuple(int(rank) for rank in place) for place in json.loads(text))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             raise ModelFileError(
                 f"{self._path}: the key {KEY}.tree does not list places like [[0], [0, 0], [1]].", hint=CONVERT
             ) from None

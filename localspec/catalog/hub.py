@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.catalog.checks import Expected, discard, is_sound, move, verify
-from localspec.catalog.endpoint import Endpoint, current
+from localspec.catalog.endpoint import Endpoint, current, masked
 from localspec.catalog.hub_errors import explain, offline
 from localspec.catalog.partial import stream_to
 from localspec.catalog.progress import Progress
@@ -65,7 +65,7 @@ def snapshot(repo: str, revision: str | None) -> Path | None:
     folder, name = repo_folder(repo), revision or "main"
     try:
         commit = (folder / "refs" / name).read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # another program's file, perhaps half-written
         commit = name
     found = folder / "snapshots" / commit
     return found if _PLAIN.fullmatch(commit) and found.is_dir() else None
@@ -157,7 +157,7 @@ def _remote(reference: HubFile) -> Remote:
     etag, commit = about.etag or "", about.commit_hash or ""
     if not _PLAIN.fullmatch(etag) or not _PLAIN.fullmatch(commit):
         raise DownloadError(
-            f"{hub.url} does not answer like a model hub: it names no commit or no hash for {reference}.",
+            f"{masked(hub.url)} does not answer like a model hub: it names no commit or no hash for {reference}.",
             hint="Check HF_ENDPOINT." if hub.is_mirror else "Check the proxy: something in between answers.",
         )
     return Remote(reference, commit, etag, about.size)

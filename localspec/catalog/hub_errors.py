@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from localspec.catalog.endpoint import Endpoint
+from localspec.catalog.endpoint import Endpoint, masked
 from localspec.catalog.reference import HubFile, HubQuant
 from localspec.errors import DownloadError
 
@@ -27,6 +27,11 @@ def offline(reference: HubFile | HubQuant) -> DownloadError:
 
 def explain(error: Exception, hub: Endpoint, reference: HubFile | HubQuant) -> DownloadError:
     """What `error` means for someone who wants `reference`."""
+    found = _explained(error, hub, reference)
+    return DownloadError(masked(str(found)), hint=masked(found.hint))
+
+
+def _explained(error: Exception, hub: Endpoint, reference: HubFile | HubQuant) -> DownloadError:
     from huggingface_hub import errors
 
     revision = reference.revision or "main"

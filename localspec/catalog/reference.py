@@ -6,6 +6,7 @@ by `fetch`.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -86,13 +87,15 @@ Reference = Named | Source
 
 def parse(text: str) -> Reference:
     """Read a REF; `UsageError` when it has none of the known forms."""
+    if "\0" in text:
+        raise UsageError(f"{text!r} holds a zero byte.", hint=f"Give {FORMS}.")
     if text.startswith("hf:"):
         return _parse_hub(text)
     if text.startswith("pypi:"):
         return _parse_wheel(text)
     if text.lower().endswith(".gguf"):
         # `absolute` also takes the meaning of an option away from a file that is called -x.gguf.
-        return LocalFile(Path(text).expanduser().absolute(), text)
+        return LocalFile(Path(os.path.expanduser(text)).absolute(), text)
     if _NAME.fullmatch(text):
         return Named(text)
     raise UsageError(f"{text!r} is not a model reference.", hint=f"Give {FORMS}.")

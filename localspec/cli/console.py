@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import NoReturn
 
 import typer
@@ -23,6 +24,11 @@ BUG_HINT = "This is a bug in localspec; set LOCALSPEC_DEBUG=1 to see where, and 
 
 def explain(error: BaseException) -> None:
     """One sentence and one hint on standard error; the traceback only with LOCALSPEC_DEBUG=1."""
+    with suppress(OSError):  # nobody can be told
+        _explain(error)
+
+
+def _explain(error: BaseException) -> None:
     from rich.text import Text
 
     if os.environ.get("LOCALSPEC_DEBUG") == "1":

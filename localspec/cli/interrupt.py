@@ -15,6 +15,32 @@ from localspec.cli.streams import is_terminal
 
 
 @contextmanager
+def ended_in_order() -> Iterator[None]:
+    """A request to end (SIGTERM) and a terminal that is gone (SIGHUP) leave by the usual way: the keyboard is put
+    right again, models are closed, files are whole. What was switched off (nohup) stays so.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)  # who is asked twice goes at once
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler == signal.SIG_DFL:
+            signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+@contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether Ctrl-C was pressed inside the block."""
     pressed = False

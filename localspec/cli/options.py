@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -248,7 +249,7 @@ def draft_length(text: str) -> int | Literal["auto"]:
 def tree(text: str) -> str:
     """--tree: none, auto, positive branch counts, or a file that lists places."""
     counts = [count.strip() for count in text.split(",")]
-    if text in ("none", "auto") or Path(text).expanduser().is_file():
+    if text in ("none", "auto") or Path(os.path.expanduser(text)).is_file():
         return text
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
         raise UsageError(

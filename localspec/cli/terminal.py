@@ -7,6 +7,7 @@ On a terminal progress moves, with speed and time left; elsewhere it is a plain 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from localspec.cli import streams, units
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+    from rich.text import Text
 
     from localspec.services.report import Unit
 
@@ -45,7 +47,7 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """One dim line."""
-        self._console.print(text, style="dim", markup=False)
+        self._print(text, style="dim", markup=False)
 
     def warn(self, text: str) -> None:
         """One line; the same warning is shown once."""
@@ -53,7 +55,7 @@ class Terminal:
 
         if text not in self._warned:
             self._warned.add(text)
-            self._console.print(Text.assemble(("warning: ", "yellow"), text))
+            self._print(Text.assemble(("warning: ", "yellow"), text))
 
     def progress(self, what: str, done: int, total: int | None, unit: Unit) -> None:
         """How far `what` has come."""
@@ -64,9 +66,13 @@ class Terminal:
             self._move(what, work, done=done, total=total, unit=unit, now=now)
         elif now - work.said >= SILENCE_S or (finished and work.spoke):
             work.said, work.spoke = now, True
-            self._console.print(line(what, done, total, unit, rate(work, done, now)), markup=False)
+            self._print(line(what, done, total, unit, rate(work, done, now)), markup=False)
         if finished:
             self._finish(what)
+
+    def _print(self, text: str | Text, *, style: str | None = None, markup: bool = True) -> None:
+        with suppress(OSError):  # a full disk behind `2>` is no reason to stop the work
+            self._console.print(text, style=style, markup=markup)
 
     def settle(self) -> None:
         """Take progress off the screen: something else will be written now."""

@@ -64,8 +64,8 @@ class Shape:
     def parse(cls, text: str) -> Shape:
         """From "4,2,2": one number of children for each depth."""
         parts = text.split(",")
-        if not all(part.strip().isdecimal() for part in parts):
-            raise UsageError(f"{text!r} is no branching", hint="Give one number for each depth, like 4,2,2.")
+        if not all(part.strip().isdecimal() and len(part) < 10 for part in parts) or len(parts) > MOST:
+            raise UsageError(f"{text[:80]!r} is no branching", hint="Give one number for each depth, like 4,2,2.")
         return cls.branching([int(part) for part in parts])
 
     def __len__(self) -> int:

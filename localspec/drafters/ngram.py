@@ -9,6 +9,7 @@ token comes with the measured probability that it is right.
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,18 +184,19 @@ def read_corpus(name: str) -> str:
     """The text of the file, "" for no file. Raises `UsageError` when it cannot be read as text, or is too large."""
     if not name:
         return ""
-    path = Path(name).expanduser()
     try:
+        path = Path(os.path.expanduser(name))
         size = path.stat().st_size
         text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else None
-    except OSError as error:
-        raise UsageError(
-            f"option corpus is {name}, which cannot be read: {error.strerror or error}",
-            hint="Name a file of text, like -o corpus=src/main.py.",
-        ) from None
     except UnicodeDecodeError as error:
         raise UsageError(
             f"option corpus is {name}, which is not UTF-8 text (byte {error.start})",
+            hint="Name a file of text, like -o corpus=src/main.py.",
+        ) from None
+    except (OSError, ValueError) as error:  # a name with a zero byte is no `OSError`
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"option corpus is {name}, which cannot be read: {reason or error}",
             hint="Name a file of text, like -o corpus=src/main.py.",
         ) from None
     if text is None:

@@ -24,11 +24,12 @@ class Branches:
         """Sequences of the root and of each node of a whole tree, one sequence for every leaf path."""
         leaves = [node for node in range(len(draft)) if node not in draft.children]
         below: list[list[int]] = [[] for _ in range(len(draft))]
+        self._lent = len(leaves)  # before they are made: what an interrupt leaves is taken back all the same
         for sequence, leaf in enumerate(leaves, start=1):
             lib.llama_memory_seq_cp(self._memory, 0, sequence, -1, -1)
             for node in draft.path(leaf):
                 below[node].append(sequence)
-        self._lent, self._of = len(leaves), [ids[0] for ids in below]
+        self._of = [ids[0] for ids in below]
         return [list(range(1 + len(leaves))), *below]
 
     def extend(self, draft: Draft, *, first: int, base: int) -> list[list[int]]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine import native
+from localspec.engine.abort import Watch
 from localspec.engine.asking import gives_layer_inputs
 from localspec.engine.base import Cancelled, FeatureSpec, Progress, Row
 from localspec.engine.batch import TokenBatch
@@ -97,6 +98,7 @@ class LlamaContext:
         self._length = 0
         self._last_pass = 0
         self._open = False
+        self._torn = False  # forgetting was broken off: nobody knows what the cache holds
         self._draft = EMPTY
         self._grown = False
         self._ticket = 0
@@ -134,6 +136,7 @@ class LlamaContext:
                 hint="Try a smaller --ctx-size, fewer --gpu-layers or another --kv-type.",
             )
         self._outputs = rows
+        self._abort = Watch(self._handle)
         self._batch = TokenBatch(params.n_batch, 1 + settings.leaves)
         hidden = HiddenRows(self._handle, width=model.width, layers=model.layers, batch=params.n_batch, tap=self._tap)
         self._listening = Listening(hidden, batch=params.n_batch, outputs=rows)
@@ -212,37 +215,42 @@ class LlamaContext:
     ) -> LlamaPass | None:
         """Evaluate what `wanted` holds beyond the cache, in pieces of the batch size."""
         total, first = len(wanted) - self._length, self._length
-        if cancelled and total > _LONG_PREFILL:
-            # ggml asks between graph nodes, so that even one long piece can be left quickly.
-            watch = lib.ggml_abort_callback(lambda _data: cancelled())
-            lib.llama_set_abort_callback(self._handle, watch, None)
-        try:
+        with self._abort.over(cancelled if total > _LONG_PREFILL else None):
             while self._length < len(wanted):
                 if cancelled and cancelled():
                     return None
                 piece = wanted[self._length : self._listening.before_piece(self._length, len(wanted))]
                 last = self._length + len(piece) == len(wanted)
-                rows: Literal["all", "last", "none"] = "last" if logits and last else "none"
-                code = self._decode(
-                    self._batch.fill(piece, self._length, rows="all" if self._listening.all_rows else rows)
-                )
-                if code == _ABORTED or code < _REFUSED:
-                    # Part of the piece may be in the cache. Nothing is evaluated again here: someone may be waiting.
-                    self._shrink(self._forget(self._length, self._length + len(piece)))
+                code = self._take_in(piece, last_row=logits and last)
                 if code == _ABORTED and cancelled and cancelled():
                     return None
                 self._check(code)
-                self._listening.keep(self._length, slice(0, len(piece)))
-                self._append(piece)
                 if progress:
                     progress(self._length - first, total)
-        finally:
-            if cancelled and total > _LONG_PREFILL:
-                lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(0), None)
         if not logits:
             return None
         self.memory.before(self._length)  # a draft may follow, token by token
         return LlamaPass(self, self._ticket, 1, first=len(piece) - 1 if self._listening.all_rows else 0)
+
+    def _take_in(self, piece: Ids, *, last_row: bool) -> int:
+        """Evaluate a piece and make it part of the text; returns llama.cpp's code.
+
+        After an abort or an interrupt part of it may be in the cache: that is forgotten, and nothing is evaluated again
+        here, because someone may be waiting.
+        """
+        rows: Literal["all", "last", "none"] = "last" if last_row else "none"
+        reached = self._length + len(piece)
+        try:
+            code = self._decode(self._batch.fill(piece, self._length, rows="all" if self._listening.all_rows else rows))
+            if code == 0:
+                self._listening.keep(self._length, slice(0, len(piece)))
+                self._append(piece)
+            elif code == _ABORTED or code < _REFUSED:
+                self._forget(self._length, reached)
+        except BaseException:
+            self._forget(self._length, reached)
+            raise
+        return code
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
@@ -319,13 +327,13 @@ class LlamaContext:
             self._length += 1
         if path:
             self._append(self._draft.tokens[list(path)])
-        self._open = False
         if self._branches:
             if path:
                 self._branches.gather(path[-1], first=self._length - len(path), end=self._length)
             self._return_sequences()
         elif self._length < start + evaluated:
             self._fall_back_to(self._length, reached=start + evaluated)
+        self._open = False  # last: an interrupt before leaves it to `rewind` to forget all of it
 
     @property
     def _evaluated(self) -> int:
@@ -338,7 +346,10 @@ class LlamaContext:
 
     def rewind(self, length: int) -> None:
         """See `engine.base.Context.rewind`."""
+        was_torn = self._torn
         self._check_open()
+        if was_torn:  # now it is empty, and nothing is evaluated again: someone may be waiting
+            return
         if length > self._length:
             raise DecodeError(f"cannot rewind to {length}: the cache holds {self._length} tokens")
         if self._open or length < self._length:
@@ -352,18 +363,22 @@ class LlamaContext:
         """Forget from `length` on, or from earlier when the memory cannot do better; closes an open transaction."""
         reached = self._length + (self._evaluated if self._open else 0)
         self._return_sequences()
+        if length < reached:
+            self._forget(length, reached)
         self._open = False
-        self._shrink(self._forget(length, reached) if length < reached else length)
 
     def _fall_back_to(self, length: int, *, reached: int) -> None:
         """The text is `tokens[:length]` and the cache holds `reached`: forget, and evaluate again what went too far."""
         text = self._tokens[:length].copy()
-        self._shrink(self._forget(length, reached))
+        self._forget(length, reached)
         if self._length < length:
             self._extend(text, logits=False)
 
-    def _forget(self, length: int, reached: int) -> int:
-        return self.memory.retreat(length, reached=reached, last_pass=self._last_pass)
+    def _forget(self, length: int, reached: int) -> None:
+        """Go back from `reached` tokens to `length`, or to where the memory can."""
+        self._torn = True
+        self._shrink(self.memory.retreat(length, reached=reached, last_pass=self._last_pass))
+        self._torn = False
 
     def _choose_memory(self) -> None:
         """Try each strategy on four tokens: forget two, evaluate another in their place, compare with a fresh cache."""
@@ -405,7 +420,7 @@ class LlamaContext:
         self._extend(ids[:1], logits=False)
         self.evaluate(int(ids[1]), Draft.chain(ids[3:4]))
         self._open = False
-        self._shrink(self._forget(2, reached=3))
+        self._forget(2, reached=3)
         if self._length == 0:
             return False
         result = self._extend(ids[:3], logits=True)
@@ -418,7 +433,7 @@ class LlamaContext:
         lib.llama_memory_clear(self._memory_handle, True)
         self.memory.forget()
         self._shrink(0)
-        self._last_pass = 0
+        self._last_pass, self._open, self._torn = 0, False, False
 
     def _shrink(self, length: int) -> None:
         """The cache holds `length` tokens, at most as many as before."""
@@ -489,12 +504,13 @@ class LlamaContext:
     def _decode(self, batch: Any) -> int:
         started = time.perf_counter()
         self._ticket += 1
+        # Before the work: an interrupt comes right behind it, and a wrong size would be trusted with snapshots.
+        self._last_pass = int(batch.n_tokens)
         code = int(lib.llama_decode(self._handle, batch))
         address = native.logits_address(self._handle)
         self.busy_s += time.perf_counter() - started
         if address != self._rows_at:
             self._map_rows(address)
-        self._last_pass = int(batch.n_tokens)
         self.evaluated += self._last_pass
         return code
 
@@ -525,8 +541,12 @@ class LlamaContext:
         self._length += len(tokens)
 
     def _check_open(self) -> None:
+        """Raises `DecodeError` when it is closed; what an interrupt has left half done is put in order."""
         if not self._handle:
             raise DecodeError("this context has been closed", hint="Load the model again.")
+        self._abort.end()
+        if self._torn:
+            self._start_fresh()
 
     def _create_anew(self, tap: Tap | None) -> None:
         assert not self._open, "made anew in the middle of a round"

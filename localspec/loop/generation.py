@@ -79,7 +79,6 @@ class Generation:
         self._tokens: Ids = np.empty(verifier.capacity + 1, dtype=np.int32)
         self._tokens[: self._size] = prompt
         self._text = TextStream(limits.stops)
-        self._shown: list[str] = []
         self._pieces: list[Piece] = []
         self._finish: FinishReason | None = None
         self._holds_cache = False
@@ -108,10 +107,8 @@ class Generation:
         while self._finish is None:
             if self._cancelled():
                 return
-            pieces = self._play(started)
-            yield from pieces
-        if self._finish != "stop" or not self._text.stopped:
-            yield from self._show(self._text.finish())
+            yield from self._play(started)
+        yield from self._text.finish()
 
     def _read_prompt(self) -> bool:
         """Evaluate the prompt but its last token, which is the first pending one. False when it was cancelled."""
@@ -132,22 +129,17 @@ class Generation:
         depth = self._wanted() - 1
         limit, context = self._room(depth), self._verifier.length
         proposer = self._proposer if limit else None
-        self._pieces = []
-        try:
-            round_ = play_round(
-                self.tokens,
-                verifier=self._verifier,
-                propose=partial(proposer.propose, self.tokens, limit, leaves=self._verifier.leaves, depth=depth)
-                if proposer
-                else None,
-                observe=proposer.observe if proposer else None,
-                sampling=self._sampling,
-                rule=self._rule,
-                keep=self._keep,
-            )
-        except BaseException:
-            self._forget_round()
-            raise
+        round_ = play_round(
+            self.tokens,
+            verifier=self._verifier,
+            propose=partial(proposer.propose, self.tokens, limit, leaves=self._verifier.leaves, depth=depth)
+            if proposer
+            else None,
+            observe=proposer.observe if proposer else None,
+            sampling=self._sampling,
+            rule=self._rule,
+            keep=self._keep,
+        )
         self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
         self._size += round_.kept
         self._count(round_, proposer.heard if proposer else "none")
@@ -172,14 +164,7 @@ class Generation:
         self.counters.engine_s += self._engine_s() - inside
         if self.counters.ttft_s is None:
             self.counters.ttft_s = now - started
-        return self._show(self._pieces)
-
-    def _forget_round(self) -> None:
-        """The round was broken off, perhaps after its tokens had become text: read the committed ones again."""
-        self._finish = None
-        self._text = TextStream(self._limits.stops)
-        for token in self.tokens[self._prompt_size :].tolist():
-            self._text.push(self._vocab.piece(token), drafted=False)
+        return self._pieces
 
     def _wanted(self) -> int:
         """Most tokens that may still be emitted."""
@@ -201,19 +186,23 @@ class Generation:
 
     def _keep(self, block: tuple[int, ...]) -> int:
         """How many tokens of the block belong to the answer; turns them into text and notices what ends it."""
-        emitted = self._size - self._prompt_size
+        kept, self._pieces, self._finish = self._read(block, self._text, emitted=self._size - self._prompt_size)
+        return kept
+
+    def _read(
+        self, block: Sequence[int], text: TextStream, *, emitted: int
+    ) -> tuple[int, list[Piece], FinishReason | None]:
+        """How many tokens of a block behind `emitted` others belong to the answer, their pieces, and what ends it."""
+        pieces: list[Piece] = []
         for at, token in enumerate(block):
             if self._vocab.is_end(token) and not self._limits.ignore_end:
-                self._finish = "stop"
-                return at + 1
-            self._pieces += self._text.push(self._vocab.piece(token), drafted=at < len(block) - 1)
-            if self._text.stopped:
-                self._finish = "stop"
-                return at + 1
+                return at + 1, pieces, "stop"
+            pieces += text.push(self._vocab.piece(token), drafted=at < len(block) - 1)
+            if text.stopped:
+                return at + 1, pieces, "stop"
             if emitted + at + 1 == self._limits.max_tokens:
-                self._finish = "length"
-                return at + 1
-        return len(block)
+                return at + 1, pieces, "length"
+        return len(block), pieces, None
 
     def _count(self, round_: Round, drafter: str) -> None:
         counters, verdict = self.counters, round_.verdict
@@ -233,29 +222,33 @@ class Generation:
         counters.verify_s += round_.verify_s
         counters.accept_s += round_.accept_s
 
-    def _show(self, pieces: list[Piece]) -> list[Piece]:
-        self._shown += [piece.text for piece in pieces]
-        return pieces
-
     def conclude(self) -> None:
-        """Bring text, tokens and cache to the same place and write the answer; once is enough."""
+        """Bring text, tokens and cache to the same place and write the answer; once is enough.
+
+        A round may have been broken off anywhere, before or after its tokens became text, were committed or counted:
+        so what was said is read off the committed tokens, and a second try after another interrupt says the same.
+        """
         if self.answer is not None:
             return
-        reason = self._finish or "interrupted"
-        if self._text.stopped:
-            self._size = self._prompt_size + self._text.kept_tokens
-        else:
-            self._show(self._text.finish())
+        tokens, text = self.tokens[self._prompt_size :].tolist(), TextStream(self._limits.stops)
+        _, pieces, reason = self._read(tokens, text, emitted=0)
+        if text.stopped:
+            tokens = tokens[: text.kept_tokens]
+        if reason is None and self._size > self._verifier.capacity:
+            reason = "context"
+        if self._limits.max_tokens == 0:
+            reason = self._finish
+        size = self._prompt_size + len(tokens)
         if self._holds_cache:  # before its first evaluation the cache is another answer's, perhaps a running one's
-            self._verifier.rewind(min(self._verifier.length, max(self._size - 1, 0)))
+            self._verifier.rewind(min(self._verifier.length, max(size - 1, 0)))
         counters = self.counters
-        counters.completion_tokens = self._size - self._prompt_size
+        counters.completion_tokens = len(tokens)
         counters.controller = self._controller.explain()
         counters.drafter = self._proposer.name if self._proposer else "none"
         self.answer = Answer(
-            text="".join(self._shown),
-            tokens=tuple(self._tokens[self._prompt_size : self._size].tolist()),
-            finish_reason=reason,
+            text="".join(piece.text for piece in pieces + text.finish()),
+            tokens=tuple(tokens),
+            finish_reason=reason or "interrupted",
             prompt_tokens=self._prompt_size,
             stats=counters,
         )

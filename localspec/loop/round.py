@@ -93,7 +93,7 @@ def play_round(
         observed = clock()
         verifier.commit(verdict.path[: kept - 1])
     except BaseException:
-        verifier.rewind(before)
+        verifier.rewind(min(before, verifier.length))  # it may hold less: an interrupted commit evaluates nothing again
         raise
     done = clock()
     return Round(

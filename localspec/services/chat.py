@@ -83,9 +83,12 @@ class Reply:
         try:
             yield from self._stream
         finally:
-            self._stream.close()
-            self.answer = self._stream.answer
-            self._conversation.keep(self._text, self.answer, self._prepared, self._before)
+            try:
+                self._stream.close()
+            finally:  # an interrupt may fall into closing too: what was said is kept all the same
+                self._stream.close()
+                self.answer = self._stream.answer
+                self._conversation.keep(self._text, self.answer, self._prepared, self._before)
 
 
 class Conversation:
@@ -132,14 +135,22 @@ class Conversation:
         report: Report | None = None,
         speculate: bool = True,
     ) -> Reply:
-        """Another answer to the last message; with a seed, the next seed. Raises `UsageError` when there is none."""
+        """Another answer to the last message; with a seed, the next seed.
+
+        Raises `UsageError` when there is none, `ContextFullError` when it does not fit any more: all is as it was.
+        """
         before = self.undo()
         self._attempts += 1
         if settings.seed is not None:
             settings = replace(settings, seed=settings.seed + self._attempts)
-        return self._answer(
-            before.user, settings, cancelled=cancelled, report=report, speculate=speculate, before=before
-        )
+        try:
+            return self._answer(
+                before.user, settings, cancelled=cancelled, report=report, speculate=speculate, before=before
+            )
+        except BaseException:
+            self.turns.append(before)  # what cannot be answered again keeps the answer that it has
+            self._recall()
+            raise
 
     def undo(self) -> Turn:
         """Take the last message and its answer back. Raises `UsageError` when there is none."""

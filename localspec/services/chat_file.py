@@ -33,11 +33,11 @@ class Turn:
 def write(path: Path, system: str | None, turns: Sequence[Turn]) -> None:
     """Write a conversation; a file of that name is replaced at once or not at all. Raises `UsageError`."""
     text = json.dumps({"schema": SCHEMA, "messages": messages(system, turns)}, ensure_ascii=False, indent=1)
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", hint="Choose another file name.") from error
+    except (OSError, ValueError) as error:  # a name with a zero byte is no `OSError`
+        raise UsageError(f"cannot write {path}: {_reason(error)}", hint="Choose another file name.") from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(text + "\n")
@@ -47,7 +47,11 @@ def write(path: Path, system: str | None, turns: Sequence[Turn]) -> None:
     except OSError as error:
         with suppress(OSError):
             os.unlink(name)
-        raise UsageError(f"cannot write {path}: {error.strerror}", hint="Choose another file name.") from error
+        raise UsageError(f"cannot write {path}: {_reason(error)}", hint="Choose another file name.") from error
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def messages(system: str | None, turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -68,12 +72,12 @@ def messages(system: str | None, turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 def read(path: Path) -> tuple[str | None, list[Turn]]:
     """The system message and the turns of a file. Raises `UsageError` that says what is wrong with it."""
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))
     try:
         document = json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="See the file name and its folder.") from error
-    except ValueError as error:
+        raise UsageError(f"cannot read {path}: {_reason(error)}", hint="See the file name and its folder.") from error
+    except (ValueError, RecursionError) as error:
         raise damaged(path, f"is not JSON: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
         raise damaged(path, "holds no conversation")

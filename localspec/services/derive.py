@@ -90,7 +90,7 @@ def derive(ref: str, request: Request, registry: Registry, report: Report) -> De
 def _target(request: Request, verifier: ModelFile, recipe: Recipe) -> Path:
     """Where the draft goes; in the cache its name holds what it was made of."""
     if request.out is not None:
-        target = request.out.expanduser().resolve()
+        target = Path(os.path.expanduser(request.out)).resolve()
         if target in [part.resolve() for part in verifier.parts]:
             raise UsageError(f"{target} is the verifier itself.", hint="Name another file with --out.")
         return target

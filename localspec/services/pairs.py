@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import index
@@ -99,7 +100,7 @@ def read_tree(text: str) -> Shape | Growth | None:
     if all(part.strip().isdecimal() for part in text.split(",")):
         return Shape.parse(text)
     try:
-        listed = json.loads(Path(text).expanduser().read_text(encoding="utf-8"))
+        listed = json.loads(Path(os.path.expanduser(text)).read_text(encoding="utf-8"))
         if not listed or not isinstance(listed, list):
             raise ValueError(text)
         return Shape.of([[index(rank) for rank in place] for place in listed])
@@ -108,7 +109,7 @@ def read_tree(text: str) -> Shape | Growth | None:
             f"tree {text!r} is neither a branching nor a file that can be read",
             hint="Choose none, auto, one number for each depth like 4,2,2, or a JSON file of places.",
         ) from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise UsageError(
             f"{text} does not list the places of a tree", hint="Write JSON like [[0], [0, 0], [1]]."
         ) from None

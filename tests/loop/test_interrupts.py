@@ -5,6 +5,7 @@ Interrupts are injected: an exception at the k-th call of each step of a round, 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from localspec.loop.answer import Piece
 from localspec.loop.generation import Limits
 from tests.loop.answers import Setting
 from tests.loop.scripted import Failing, Scripted, following
+from tests.property.trip import Trip
 
 PROMPT = [3, 1, 4, 1, 5]
 STAGES = ["prefill", "evaluate", "row", "commit"]
@@ -220,3 +222,39 @@ def test_an_interrupt_behind_a_found_stop_does_not_invent_tokens(at: int) -> Non
     assert len(answer.tokens) <= 5 * (at - 1)
     assert answer.text == spelled(setting, answer.tokens)
     assert context.tokens.tolist() == [*PROMPT, *answer.tokens][: context.length]
+
+
+@pytest.mark.parametrize("N", [0, 3])
+@pytest.mark.parametrize("stops", [(), ("third to fifth",)], ids=["no stop", "stop"])
+def test_b25_an_interrupt_at_any_line_of_the_loop_leaves_text_tokens_and_cache_in_step(
+    stops: tuple[str, ...], N: int
+) -> None:
+    """B25: Ctrl-C in a program that does not ask for it lands anywhere. Between commit and count the text had words
+    that the tokens lacked, or tokens of a stop that nobody had committed came from memory nobody had written.
+    """
+    model = toy_model()
+    setting = Setting(ToyContext(model), model.vocab)
+    plain = setting.answer(PROMPT, limits=Limits(max_tokens=8)).tokens
+    if stops:
+        stops = (spelled(setting, plain[2:5]),)
+    trip, line = Trip(), 0
+    while True:
+        line += 1
+        setting = Setting(ToyContext(model), model.vocab)
+        drafter = Scripted(following([*PROMPT, *plain]))
+        generation = setting.start(PROMPT, drafter=drafter, N=N, limits=Limits(max_tokens=8, stops=stops))
+        shown: list[Piece] = []
+        with contextlib.suppress(KeyboardInterrupt), trip.at_line(line):
+            shown.extend(generation)
+        if not trip.gone_off:
+            break
+        generation.conclude()  # as a stream does when it is closed: the interrupt may have hit the first one
+        answer = generation.answer
+        assert answer is not None
+        assert answer.tokens == plain[: len(answer.tokens)]
+        assert answer.text == spelled(setting, answer.tokens)
+        assert answer.text.startswith("".join(piece.text for piece in shown))
+        committed = [*PROMPT, *answer.tokens][:-1]
+        held = setting.verifier.tokens.tolist()
+        assert held == (committed if answer.tokens else committed[: len(held)])
+    assert line > 100

@@ -194,6 +194,20 @@ def test_retry_answers_anew_with_the_next_seed() -> None:
     assert runtime.asked[-1][0].seed == 7
 
 
+def test_a_retry_that_cannot_be_answered_keeps_the_old_answer() -> None:
+    """With a longer system message the last message did not fit any more, and asking for a retry lost its answer."""
+    runtime = FakeRuntime([Script("one"), Script("two")], context_size=60)
+    conversation = Conversation(runtime, Template(CHATML))
+    say(conversation, "hi")
+    conversation.instruct("x" * 60)
+    before = list(conversation.turns)
+    with pytest.raises(ContextFullError):
+        conversation.retry(PLAINLY)
+    assert conversation.turns == before
+    conversation.instruct(None)
+    assert "".join(piece.text for piece in conversation.retry(PLAINLY)) == "two"
+
+
 def test_a_retry_that_is_stopped_at_once_keeps_the_old_answer() -> None:
     runtime = FakeRuntime([Script("one"), Script("never")])
     conversation = Conversation(runtime, Template(CHATML))

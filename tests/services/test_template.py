@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import sys
 import time
 from pathlib import Path
@@ -87,14 +88,80 @@ def test_b58_a_broken_template_is_one_sentence(source: str, sentence: str) -> No
         "{{ '%0999999999d' % 1 }}",
         "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
         "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        # One step of C code each, which no clock interrupts.
+        "{{ range(99999) | join('a' * 1000000) }}",
+        "{{ ('a' * 1000000).join(range(99999) | list) }}",
+        "{{ ('a' * 3000000) | replace('a', 'a' * 3000000) }}",
+        "{{ ('a' * 3000000).replace('a', 'a' * 3000000) }}",
+        "{{ ('a' * 3000000).translate({97: 'a' * 3000000}) }}",
+        "{{ ('\t' * 3000000).expandtabs(3000000) }}",
+        "{{ ('\n' * 3000000) | indent(3000000) }}",
+        "{{ 'a'.encode().center(9999999999) }}",
+        "{{ (1).to_bytes(9999999999, 'big') }}",
+        "{{ '%*d' % (999999999, 1) }}",
+        "{{ '%*d' | format(999999999, 1) }}",
+        "{{ ('%s' * 1000000) % ('a' * 1000000) }}",
+        "{{ '{:{w}}'.format_map({'w': 999999999, '': 1}) }}",
+        "{{ ('{0}' * 100000).format('a' * 1000000) }}",
+        "{{ [1] | batch(999999999, 'a') | list }}",
+        "{{ messages | tojson(indent=999999999) }}",
+        "{{ 'f' * 3000000 | int(base=16) }}{{ ('f' * 3000000) | int(base=16) % 7 }}",
+        "{% set n = namespace(x=7) %}{% for i in range(60) %}{% set n.x = n.x * n.x %}{% endfor %}{{ n.x % 3 }}",
+        "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}"
+        "{% set n.y = [n.y, n.y] %}{% endfor %}{{ n.x == n.y }}",
+        "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+        "{{ n.x | tojson }}",
+        "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = dict(a=n.x, b=n.x) %}{% endfor %}"
+        "{{ n.x | string }}",
+        "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set y %}{{ n.x }}{{ n.x }}{% endset %}"
+        "{% set n.x = y %}{% endfor %}",
+        "{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% set n.x = n.x + ['a' * 3000000] %}{% endfor %}",
+        # jinja2 tries to compute this at every level again, and goes on after errors.
+        "{{ " + "-" * 200 + "1 + messages }}{{ " + "not " * 150 + "(1 ~ [" + "-" * 300 + "a]) }}",
+        "{% set y %}{% for i in range(99999) %}" + "a" * 100_000 + "{% endfor %}{% endset %}",
     ],
 )
 def test_b58_a_template_cannot_run_or_grow_without_end(source: str) -> None:
-    """B58: an endless loop in a model file must not take the machine with it."""
-    started = time.monotonic()
+    """B58: an endless loop in a model file must not take the machine with it, nor one step that fills its memory."""
+    started, before = time.monotonic(), peak_memory()
     with pytest.raises(TemplateError):
-        Template(source, time_limit_s=0.3).render(TALK)
+        Template(source, time_limit_s=0.2).render(TALK)
     assert time.monotonic() - started < 3
+    assert peak_memory() - before < 300e6
+
+
+def peak_memory() -> int:
+    """Most bytes that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def test_b58_a_template_as_large_as_a_book_is_refused_before_it_is_read() -> None:
+    with pytest.raises(TemplateError, match="has 400,000 characters"):
+        Template("{{ 1 }}" * 50_000 + " " * 50_000).render(TALK)
+
+
+def test_a_long_message_is_no_attack() -> None:
+    """As long as a context of half a million tokens."""
+    source = (
+        "{% set parts = messages[0].content.split('</think>') %}{{ parts[-1].strip() | trim | length }} "
+        "{{ messages[0].content.splitlines() | length }} {{ messages[0].content | replace('x', '') | upper | length }}"
+    )
+    text = "thoughts</think>" + "some words\n" * 200_000
+    assert Template(source).render([{"role": "user", "content": text}]).split()[0] == "2199999"
+
+
+def test_long_conversations_are_no_attack() -> None:
+    """What is only looked at costs nothing: every turn of a long talk goes through the same lists many times."""
+    talk = [SYSTEM] + [
+        {"role": role, "content": "some words " * 300} for _ in range(100) for role in ("user", "assistant")
+    ]
+    source = (
+        "{% for m in messages %}{% if messages | length > 1 and (messages | last).role == 'assistant' %}"
+        "{{ (messages | selectattr('role', 'equalto', 'user') | list | length) and '' }}{% endif %}"
+        "{% if '</think>' in m.content %}no{% else %}{{ m.role ~ ': ' + m.content | trim }}\n{% endif %}{% endfor %}"
+    )
+    assert Template(source).render(talk).count("assistant: some words") == 100
 
 
 def test_the_clock_leaves_no_trace_function_behind() -> None:
