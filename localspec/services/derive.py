@@ -119,7 +119,7 @@ def _make(verifier: ModelFile, recipe: Recipe, target: Path, report: Report) -> 
     _say_what_to_expect(verifier, recipe, expected, need, report)
     store.check_room(target.parent, need or 0, report)
     store.make_folder(target.parent)
-    what = f"Making {target.name}"
+    what = "Writing the draft"
     with store.locked(_lock(target), target.name, report):
         apart.make(
             verifier.path,
