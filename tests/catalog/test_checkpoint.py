@@ -15,7 +15,10 @@ from localspec.catalog.checkpoint import Checkpoint
 from localspec.errors import ModelFileError
 from tests import checkpoints
 
-ONE = {"one": np.arange(12, dtype=np.float32).reshape(3, 4), "ids": np.arange(3, dtype=np.int64)}
+ONE: dict[str, checkpoints.Array] = {
+    "one": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "ids": np.arange(3, dtype=np.int64),
+}
 
 
 def with_header(path: Path, header: object) -> Path:
