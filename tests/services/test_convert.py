@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.catalog import fingerprint
+from localspec.catalog.modelfile import read_model
 from localspec.engine.base import FeatureSpec
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.eagle3 import Eagle3Head
@@ -18,6 +19,8 @@ from localspec.engine.model import LlamaModel
 from localspec.errors import ModelFileError, UsageError
 from localspec.services import convert_eagle3
 from localspec.services.convert import Converted, Request, convert
+from localspec.services.ggmlheads import open_head
+from localspec.services.loading import Loaded, load
 from tests import checkpoints, zoo
 from tests.catalog.conftest import NOTHING, Listener
 from tests.checkpoints import CONFIG, FEED, HEADS, SIZE, WIDTH, Array
@@ -235,6 +238,62 @@ def test_rows_side_by_side() -> None:
 
 
 # -- EAGLE-1 and Medusa -----------------------------------------------------------------------------------------------
+
+
+TEXT = np.random.default_rng(2).integers(5, 261, 20).astype(np.int32)
+
+
+def beside(verifier: Path, head: Path) -> tuple[Loaded, Any, Array]:
+    """The verifier with TEXT read, the head that follows it, and the final row of each position."""
+    settings = ContextSettings(capacity=64, draft_room=8, flash_attn="off")
+    loaded = load(read_model(verifier), settings, gpu_layers=None, role="verifier", report=Listener())
+    opened, _ = open_head(read_model(head), loaded, settings, on_gpu=False, force=False, report=Listener())
+    capture = loaded.context.capture(FeatureSpec(final=True))
+    loaded.context.prefill(TEXT[:-1], logits=False)
+    return loaded, opened, capture.rows(0, len(TEXT) - 1).astype(np.float64)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_a_converted_eagle1_computes_what_its_authors_do(tmp_path: Path, verifier: Path, biases: bool) -> None:
+    """Run as ggml graphs beside its verifier, whose embedding and output it borrows, against numpy."""
+    tensors = checkpoints.eagle1(biases=biases)
+    loaded, head, rows = beside(verifier, made(tmp_path, verifier, tensors).path)
+    embedding, output = verifier_ends(zoo.byte_vocabulary())
+    get = {name.removeprefix("layers.0."): array.astype(np.float64) for name, array in tensors.items()}
+    wide = np.concatenate([embedding[TEXT[1:]], rows], axis=1) @ get["fc.weight"].T + get["fc.bias"]
+    query, key, value = (
+        (wide @ get[f"self_attn.{name}_proj.weight"].T + get.get(f"self_attn.{name}_proj.bias", 0.0)).reshape(
+            -1, h, SIZE
+        )
+        for name, h in (("q", HEADS), ("k", 2), ("v", 2))
+    )
+    query = turned(query[-1], len(rows) - 1)
+    key = np.stack([turned(each, position) for position, each in enumerate(key)])
+    seen = []
+    for number in range(HEADS):
+        scores = key[:, number * 2 // HEADS] @ query[number] / np.sqrt(SIZE)
+        weights = np.exp(scores - scores.max())
+        seen.append((weights / weights.sum()) @ value[:, number * 2 // HEADS])
+    out = wide[-1] + get["self_attn.o_proj.weight"] @ np.concatenate(seen)
+    fed = norm(out, get["post_attention_layernorm.weight"])
+    gate = get["mlp.gate_proj.weight"] @ fed
+    out = out + get["mlp.down_proj.weight"] @ (gate / (1 + np.exp(-gate)) * (get["mlp.up_proj.weight"] @ fed))
+    alike(head.follow(TEXT).logits(0), output @ out)
+    head.close()
+    loaded.close()
+
+
+def test_converted_medusa_heads_compute_what_their_authors_do(tmp_path: Path, verifier: Path) -> None:
+    tensors = checkpoints.medusa(blocks=2)
+    loaded, head, rows = beside(verifier, made(tmp_path, verifier, tensors).path)
+    for k, guess in enumerate(head.guess(TEXT)):
+        x = rows[-1]
+        for b in range(2):
+            step = tensors[f"{k}.{b}.linear.weight"] @ x + tensors[f"{k}.{b}.linear.bias"]
+            x = x + step / (1 + np.exp(-step))
+        alike(np.asarray(guess), tensors[f"{k}.2.weight"] @ x)
+    head.close()
+    loaded.close()
 
 
 @pytest.mark.parametrize("biases", [False, True])
