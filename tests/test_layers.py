@@ -40,6 +40,7 @@ CONCRETE_ENGINE = {
     "services.theory_toy": {"engine.base", "engine.toy"},
     "services.doctor": {"engine.devices", "engine.native"},
     "services.derive": {"engine.apart"},  # makes files, opens no model
+    "services.blocks": {"engine.base", "engine.context"},  # loads one model to look between its layers
 }
 
 

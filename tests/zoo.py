@@ -217,8 +217,11 @@ def tiny_llama(
     layers: int = 2,
     heads: int = HEADS,
     split: int = 0,
+    idle: Sequence[int] = (),
 ) -> Path:
     """Attention only. `nan` poisons one weight matrix; a quantised cache wants `heads=2`, which makes them 32 wide.
+
+    The layers `idle` add nothing to what they read.
 
     `split` > 0 writes parts of that many tensors; the first is returned.
     """
@@ -230,6 +233,9 @@ def tiny_llama(
         _feed_forward(weights, f"blk.{i}")
     if nan:
         weights.tensors["blk.0.ffn_down.weight"][:] = np.nan
+    for i in idle:
+        weights.tensors[f"blk.{i}.attn_output.weight"][:] = 0.0
+        weights.tensors[f"blk.{i}.ffn_down.weight"][:] = 0.0
     keys = _attention_keys(heads=heads) | {"block_count": layers, "context_length": context}
     return write(path, "llama", keys, weights.tensors, vocabulary, split=split)
 

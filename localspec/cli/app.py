@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from localspec.cli import audit, bench, chat, doctor, drafters, models, run, theory
+from localspec.cli import audit, bench, chat, doctor, drafters, models, run, theory, train
 from localspec.cli.console import explain
 from localspec.cli.interrupt import ended_in_order
 from localspec.cli.streams import give_up, is_broken, is_rich, is_terminal, prepare_streams
@@ -68,6 +68,7 @@ app.add_typer(models.app, name="models")
 app.command("drafters")(drafters.drafters)
 app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 app.add_typer(theory.app, name="theory")
+app.add_typer(train.app, name="train")
 app.command("doctor")(doctor.doctor)
 
 

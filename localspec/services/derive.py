@@ -21,10 +21,10 @@ from localspec.catalog.modelfile import ModelFile, read_model
 from localspec.catalog.quantfiles import quant_of
 from localspec.catalog.registry import Registry
 from localspec.engine import apart
-from localspec.errors import UsageError
-from localspec.services import likeness, single
+from localspec.errors import LoadError, UsageError
+from localspec.services import blocks, likeness, single
 from localspec.services.likeness import Likeness
-from localspec.services.recipe import Recipe, Request, settle, spans
+from localspec.services.recipe import Recipe, Request, inessential, settle, spans
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import EngineSettings, PairChoice
@@ -76,7 +76,7 @@ def derive(ref: str, request: Request, registry: Registry, report: Report) -> De
     `DownloadError` when the disk has no room, `EngineError` with llama.cpp's reason.
     """
     verifier = fetch.resolve(ref, registry, report)
-    recipe = settle(request, verifier)
+    recipe = settle(request, verifier, lambda count: _least_missed(verifier, count, report))
     target = _target(request, verifier, recipe)
     if request.out is None and target.exists():
         report.note(f"{target.name} was made before; `localspec models remove` makes room for a new one.")
@@ -85,6 +85,15 @@ def derive(ref: str, request: Request, registry: Registry, report: Report) -> De
     draft = read_model(target)
     measured = measure(ref, target, request.tokens, report) if request.tokens else None
     return Derived(ref, verifier, draft, recipe, measured)
+
+
+def _least_missed(verifier: ModelFile, count: int, report: Report) -> tuple[int, ...]:
+    report.note(f"Looking for {'the layer' if count == 1 else f'{count} neighbouring layers'} that change least.")
+    try:
+        return blocks.least_missed(verifier, count, PROMPTS, report)
+    except LoadError as error:
+        report.warn(f"{error}; the layers half way up are left out instead.")
+        return inessential(verifier.layers or 0, count)
 
 
 def _target(request: Request, verifier: ModelFile, recipe: Recipe) -> Path:
@@ -119,7 +128,7 @@ def _make(verifier: ModelFile, recipe: Recipe, target: Path, report: Report) -> 
     _say_what_to_expect(verifier, recipe, expected, need, report)
     store.check_room(target.parent, need or 0, report)
     store.make_folder(target.parent)
-    what = f"Making {target.name}"
+    what = "Writing the draft"
     with store.locked(_lock(target), target.name, report):
         apart.make(
             verifier.path,

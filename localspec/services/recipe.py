@@ -5,7 +5,7 @@ Reads the header of the file; writes nothing and loads no model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ TYPES = (
     "IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "IQ3_S", "Q2_K",
 )  # fmt: skip
 """File types that llama.cpp makes of any model, without an importance matrix."""
+Choose = Callable[[int], tuple[int, ...]]
 COARSE = 6.0
 """Bits per weight of a file from which Q4_0 is a small draft; below, Q2_K."""
 
@@ -72,18 +73,21 @@ class Recipe:
         return " ".join(part for part in (self.type or "", left_out) if part)
 
 
-def settle(request: Request, verifier: ModelFile) -> Recipe:
-    """What to make of this verifier. Raises `UsageError` when nothing sensible can be made."""
+def settle(request: Request, verifier: ModelFile, choose: Choose) -> Recipe:
+    """What to make of this verifier; `choose` says which layers go where only their number was given.
+
+    Raises `UsageError` when nothing sensible can be made.
+    """
     if verifier.kind == "head":
         raise UsageError(f"{verifier.path} is a drafting head already.", hint="Derive drafts from a language model.")
-    without = _left_out(request, verifier)
+    without = _left_out(request, verifier, choose)
     if request.type is None and without:
         return Recipe(None, without)
     fine = bits_per_weight(read_header(verifier.path).weight_bytes) > COARSE
     return Recipe(request.type or ("Q4_0" if fine else "Q2_K"), without)
 
 
-def _left_out(request: Request, verifier: ModelFile) -> tuple[int, ...]:
+def _left_out(request: Request, verifier: ModelFile, choose: Choose) -> tuple[int, ...]:
     count = verifier.layers or 0
     if request.drop >= count or len({*request.without} & {*range(count)}) == count:
         raise UsageError(
@@ -105,7 +109,7 @@ def _left_out(request: Request, verifier: ModelFile) -> tuple[int, ...]:
             "none can be left out.",
             hint="Requantise instead: --type Q2_K.",
         )
-    return chosen
+    return choose(request.drop) if request.drop else chosen
 
 
 def _uneven(verifier: ModelFile, chosen: Sequence[int]) -> str:
@@ -123,7 +127,7 @@ def _uneven(verifier: ModelFile, chosen: Sequence[int]) -> str:
 
 
 def inessential(layers: int, count: int) -> tuple[int, ...]:
-    """`count` layers that a model misses least: neighbours, half way up (docs/decisions.md has the measurements)."""
+    """`count` layers that a model may miss least, as far as one can say without looking: neighbours, half way up."""
     first = max(0, min(max(1, (layers - count + 1) // 2), layers - 1 - count))
     return tuple(range(first, first + count))
 

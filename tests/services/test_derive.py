@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from localspec.catalog.inventory import derived_folder
 from localspec.catalog.modelfile import read_model
 from localspec.errors import DownloadError, EngineError, UsageError
-from localspec.services import derive, library, recipe
+from localspec.services import blocks, derive, library, recipe
 from localspec.services.derive import Derived
 from localspec.services.recipe import Request
 from tests import wrecks, zoo
@@ -53,7 +54,7 @@ def test_made_once_for_one_verifier(clean: Path, listener: Listener) -> None:
     ("wanted", "words"),
     [
         ({}, "Q4_0"),
-        ({"drop": 1}, "without layer 2"),
+        ({"drop": 2}, "without layers 1-2"),
         ({"without": (2, 0)}, "without layers 0, 2"),
         ({"type": "Q5_0", "without": (0, 1, 2)}, "Q5_0 without layers 0-2"),
     ],
@@ -168,3 +169,20 @@ def test_ids_are_spelled_in_spans() -> None:
     assert recipe.spans([0, 2, 3, 4, 7, 8]) == "0, 2-4, 7-8"
     assert recipe.inessential(30, 3) == (14, 15, 16)
     assert recipe.inessential(4, 3) == (0, 1, 2)
+
+
+def test_layers_that_do_nothing_are_the_ones_to_go(clean: Path, listener: Listener) -> None:
+    """Two of six layers add nothing to what comes in: they are found, and without them the model says the same."""
+    source = zoo.tiny_llama(clean / "idle.gguf", layers=6, idle=(3, 4))
+    derived = made(source, listener, drop=2, tokens=16)
+    assert derived.recipe.without == (3, 4)
+    assert derived.likeness is not None
+    assert derived.likeness.agreement.value == 1.0
+
+
+def test_the_least_turn() -> None:
+    """Layer inputs that turn by known angles: 0 to 1 by 0, 1 to 2 by 40 degrees, 2 to 4 by 10, 4 to 5 by 60."""
+    angles = np.radians([0.0, 0.0, 40.0, 45.0, 50.0, 110.0])
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=-1)[None].astype(np.float32).repeat(3, axis=0)
+    assert blocks.straightest(rows * np.array([1, 9, 2, 5, 3, 7])[None, :, None].astype(np.float32), 2) == 2
+    assert blocks.straightest(rows, 1) in (2, 3)
