@@ -171,7 +171,12 @@ def record(folder: Path, model: bytes, rng: random.Random) -> list[str]:
     path = folder / "m.gguf"
     path.write_bytes(b"model")
     digests = [hashlib.sha256(bytes([number])).hexdigest() for number in range(100)]
-    killed(lambda: [remember(path, digest) for digest in digests] and None, rng.uniform(0.0, 0.02))
+
+    def work() -> None:
+        for digest in digests:
+            remember(path, digest)
+
+    killed(work, rng.uniform(0.0, 0.02))
     return [] if known_sha256(path) in (None, *digests) else ["the record is damaged"]
 
 
@@ -182,7 +187,12 @@ def profile(folder: Path, model: bytes, rng: random.Random) -> list[str]:
     versions = [Profile(verify_s=((1, 0.01), (2, 0.001 * number))) for number in range(20, 120)]
     report = Collected()
     Profiles(report).write(about, versions[0])
-    killed(lambda: [Profiles(report).write(about, version) for version in versions] and None, rng.uniform(0.0, 0.02))
+
+    def work() -> None:
+        for version in versions:
+            Profiles(report).write(about, version)
+
+    killed(work, rng.uniform(0.0, 0.02))
     return report.notes if Profiles(report).read(about) in versions else ["the profile is damaged", *report.notes]
 
 
