@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from localspec.cli import audit, bench, chat, doctor, drafters, models, run, theory, train
+from localspec.cli import audit, bench, chat, doctor, drafters, models, plan, run, theory, train
 from localspec.cli.console import explain
 from localspec.cli.interrupt import ended_in_order
 from localspec.cli.streams import give_up, is_broken, is_rich, is_terminal, prepare_streams
@@ -66,6 +66,7 @@ app.command("chat", epilog=chat.EXAMPLES)(chat.chat)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
 app.add_typer(models.app, name="models")
 app.command("drafters")(drafters.drafters)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 app.add_typer(theory.app, name="theory")
 app.add_typer(train.app, name="train")

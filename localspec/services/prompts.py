@@ -30,7 +30,7 @@ class Prompt:
 
 
 def built_in() -> list[Prompt]:
-    """localspec's own prompts: chat, code, code-edit, summary, translation, math, rag."""
+    """localspec's own prompts: chat, code, code-edit, summary, translation, math, rag, json, creative."""
     return read(BUILT_IN)
 
 

@@ -198,6 +198,10 @@ class Runtime:
         """One line per model: file, quantisation, size, where its layers live."""
         return [self._verifier.where("verifier"), *(loaded.where("draft") for loaded in self._lent)]
 
+    def needs(self) -> dict[str, int]:
+        """Bytes that each model of the pair takes, by its role: weights and cache, estimated from the headers."""
+        return {role: need(file, self._context_settings(role)).total for role, file in self._files.items()}
+
     def settings(self) -> dict[str, Any]:
         """What was asked for and what is in use, for `run --json`."""
         context = self._verifier.context
@@ -416,7 +420,7 @@ class Runtime:
             verifier=self._verifier.context,
             vocab=self.vocab,
             sampling=settings.sampling,
-            rule=_rule(settings),
+            rule=rule_of(settings),
             limits=Limits(settings.max_tokens, settings.stop, ignore_end),
             proposer=proposer,
             controller=controller,
@@ -519,7 +523,7 @@ def _with_defaults(name: str, lender: PairLender) -> Drafter:
     return entry.drafter_class(entry.parse({}), lender)
 
 
-def _rule(settings: AnswerSettings) -> Rule:
+def rule_of(settings: AnswerSettings) -> Rule:
     """The acceptance rule of one answer; a seed asks for the one whose text no drafter can change."""
     acceptance = settings.acceptance or ("coupled" if settings.seed is not None else "rejection")
     if acceptance == "coupled":

@@ -69,7 +69,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_built_in_prompts_cover_their_categories() -> None:
     assert [prompt.category for prompt in built_in()] == [
-        "chat", "code", "code-edit", "summary", "translation", "math", "rag"
+        "chat", "code", "code-edit", "summary", "translation", "math", "rag", "json", "creative"
     ]  # fmt: skip
 
 

@@ -1,0 +1,482 @@
+"""`localspec plan`: measures a pair on this machine and says how to speculate with it, or that it does not pay.
+
+Plain answers first; then what each drafter would have proposed along them; then what passes and draft tokens cost;
+the arithmetic of `planner.plan` on top. Drafters that change what the verifier evaluates (lookahead, cascade, heads)
+cannot be judged on a text that is known: they are tried. Recommends a drafter, a length and a tree, nothing else: these
+are what a text cannot depend on. Knows no terminal.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+from localspec.catalog import machine, registry
+from localspec.drafters import registry as drafters
+from localspec.errors import ContextFullError, LocalspecError, UsageError
+from localspec.planner import plan as arithmetic
+from localspec.planner.plan import Candidate, Costs, Trace, Walk
+from localspec.planner.profile import Profile
+from localspec.services import bench, bench_facts, plan_checks, plan_costs, plan_texts
+from localspec.services.pairs import MOST, ROOM, settle
+from localspec.services.plan_checks import Check
+from localspec.services.plan_texts import Asked, Text
+from localspec.services.profiles import Profiles
+from localspec.services.prompts import Prompt
+from localspec.services.report import Report
+from localspec.services.runtime import Runtime, rule_of
+from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+
+SCHEMA = "localspec.plan/1"
+TASKS = {
+    "chat": ("chat",),
+    "code": ("code", "code-edit"),
+    "json": ("json",),
+    "summary": ("summary",),
+    "creative": ("creative",),
+}
+"""A task -> categories of the built-in prompts."""
+MARGIN = 1.03
+"""What gains less is not worth its trouble."""
+AUTO = 0.99
+"""N=auto is recommended when it keeps this share of the best fixed length: it notices when a text changes."""
+MEMORY_BOUND = 2.0
+"""Plain passes that 16 rows may cost for lookahead to be worth a try."""
+TRIED = 3
+"""Prompts that a drafter is tried on."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to plan for.
+
+    task        one of `TASKS`, "prompts" for the user's own, None: all built-in prompts
+    latency_ms  longest wait between two visible pieces, None: no matter
+    parallel    texts that are decoded side by side
+    """
+
+    prompts: Sequence[Prompt]
+    answer: AnswerSettings
+    task: str | None = None
+    latency_ms: float | None = None
+    parallel: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
+    system: str | None = None
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        if self.answer.max_tokens is not None and self.answer.max_tokens < plan_texts.SHORTEST:
+            raise UsageError(
+                f"answers of {self.answer.max_tokens} tokens are too short to plan from",
+                hint=f"Choose --max-tokens {plan_texts.SHORTEST} or more; 64 is a good number.",
+            )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One drafter: all ways to use it.
+
+    alpha   accepted / tested: of its best chain on these texts; a model's: mean of sum(min(p, q)) when sampling
+    tried   it was run instead of computed
+    """
+
+    drafter: str
+    candidates: list[Candidate]
+    alpha: float | None
+    costs: Costs
+    tried: bool = False
+
+    @property
+    def best(self) -> Candidate:
+        return max(self.candidates, key=lambda one: one.speedup)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The result. `chosen` None: do not speculate. `around`: the lengths beside the best one, arithmetic included."""
+
+    machine: dict[str, Any]
+    llama_cpp: str
+    settings: dict[str, Any]
+    request: Request
+    texts: list[Text]
+    judged: list[Judged]
+    chosen: Candidate | None
+    fallback: Candidate | None
+    around: list[Candidate]
+    profile: Profile
+    stored: Path | None
+    checks: list[Check]
+    warnings: list[str]
+    reasons: list[str]
+
+    @property
+    def speedup(self) -> float:
+        return self.chosen.speedup if self.chosen else 1.0
+
+    def costs_of(self, drafter: str) -> Costs:
+        return next(one.costs for one in self.judged if one.drafter == drafter)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The document of `plan --json` (contract.md), with more besides."""
+        request, answer = self.request, self.request.answer
+        draft = self.settings["draft"]
+        return {
+            "schema": SCHEMA,
+            "machine": self.machine,
+            "llama_cpp": self.llama_cpp,
+            "verifier": Path(self.settings["verifier"]).name,
+            "draft": Path(draft).name if draft else None,
+            "task": request.task,
+            "temperature": answer.sampling.temperature,
+            "latency_ms": request.latency_ms,
+            "parallel": request.parallel,
+            "protocol": {
+                "prompts": len(self.texts),
+                "tokens": sum(len(text.answer) for text in self.texts),
+                "max_tokens": answer.max_tokens,
+                "acceptance": answer.acceptance,
+                "seed": answer.seed,
+            },
+            "recommendation": named(self.chosen),
+            "expected_speedup": self.speedup,
+            "alpha": self.chosen.alpha if self.chosen else None,
+            "candidates": [self.explained(one) for one in self.around],
+            "fallback": named(self.fallback),
+            "drafters": [
+                {
+                    "drafter": one.drafter,
+                    "alpha": one.alpha,
+                    "tried": one.tried,
+                    "best": {**named(one.best), "speedup": one.best.speedup},
+                    "curve": [
+                        {"N": each.N, "tree": each.tree, "speedup": each.speedup, "low": each.low, "high": each.high}
+                        for each in one.candidates
+                    ],
+                }
+                for one in self.judged
+            ],
+            "profile": self.profile.as_dict(),
+            "stored": str(self.stored) if self.stored else None,
+            "checks": [check.as_dict() for check in self.checks],
+            "warnings": self.warnings,
+            "reasons": self.reasons,
+        }
+
+    def explained(self, one: Candidate) -> dict[str, Any]:
+        """A candidate with its arithmetic."""
+        return {
+            **named(one),
+            "speedup": one.speedup,
+            "low": one.low,
+            "high": one.high,
+            "overall": one.overall,
+            "alpha": one.alpha,
+            "tokens_per_pass": one.tokens_per_pass,
+            "plain_ms": 1000 * one.plain_s,
+            "mean_round_ms": 1000 * one.mean_round_s,
+            "full_round_ms": 1000 * one.round_s,
+            "arithmetic": sum_of(one, self.costs_of(one.drafter)),
+        }
+
+
+def named(one: Candidate | None) -> dict[str, Any]:
+    """How it is asked for; nothing to draft is the drafter "none"."""
+    return (
+        {"drafter": one.drafter, "N": one.N, "tree": one.tree} if one else {"drafter": "none", "N": 0, "tree": "none"}
+    )
+
+
+def sum_of(one: Candidate, costs: Costs) -> str:
+    """How its speed-up comes about, over all texts together."""
+    walk = one.walk
+    drafted, rows = walk.drafted / walk.passes, 1 + walk.drafted / walk.passes
+    draft = f" + {drafted:.2f} draft tokens x {1000 * costs.layer(1):.1f} ms" if costs.draft_s else ""
+    if one.tree not in ("none", "auto"):
+        draft = f" + {one.N} draft passes" if costs.draft_s else ""
+    return (
+        f"{one.tokens_per_pass:.2f} tokens in {1000 * one.mean_round_s:.1f} ms (a pass over {rows:.2f} tokens{draft}) "
+        f"against 1 in {1000 * one.plain_s:.1f} ms: {one.overall:.2f}x"
+    )
+
+
+def plan(choice: PairChoice, engine: EngineSettings, request: Request, report: Report) -> Plan:
+    """Load the pair, measure it, keep its profile."""
+    free = machine.memory()[1]
+    pair = settle(replace(choice, drafter=None if choice.drafter == "auto" else choice.drafter), registry.load())
+    # Opened for the drafter that needs a second model, if there is one: that fetches and checks the draft.
+    opener = pair.drafter if pair.uses_draft else "model" if pair.draft and choice.drafter in (None, "auto") else None
+    room = min(MOST, max(ROOM, (arithmetic.LONGEST + 1) * request.parallel - 1))
+    opened = replace(choice, drafter=opener or pair.drafter, N=room, tree="none")
+    with Runtime.open(opened, engine, report) as runtime:
+        names = [pair.drafter] if choice.drafter not in (None, "auto") else [runtime.drafter, "ngram"]
+        wanted = [name for name in dict.fromkeys(names) if name != "none"]
+        return measured(runtime, replace(request, answer=plan_texts.settings_for(request.answer)), wanted, free, report)
+
+
+def measured(runtime: Runtime, request: Request, names: Sequence[str], free: int | None, report: Report) -> Plan:
+    """Plan for an open pair and these drafters."""
+    texts = answered(runtime, request, report)
+    asked = {name: read(runtime, name, texts, request, report) for name in names}
+    times = timed(runtime, texts, asked, request, report)
+    costs = plan_costs.costs(times, texts, streams=request.parallel)
+    judged = [judge(runtime, name, found, costs, request) for name, found in asked.items() if found is not None]
+    settings = runtime.settings()
+    profile, stored = kept(runtime, judged, asked, costs, request, report)
+    needed = runtime.needs()
+    checks = plan_checks.checks(settings, needed=needed, free=free, leaves=runtime.verifier.leaves)
+    warned = plan_checks.warnings(costs, request.answer.sampling, has_draft="draft" in needed)
+    judged += tried(
+        runtime, [name for name, found in asked.items() if found is None], judged, texts, costs, request, report
+    )
+    chosen, fallback = choose(judged, request)
+    shown = max((one.best for one in judged), key=lambda one: one.speedup, default=None)
+    everything = [each for one in judged for each in one.candidates]
+    return Plan(
+        machine=bench_facts.machine(),
+        llama_cpp=bench_facts.llama_cpp(),
+        settings=settings,
+        request=request,
+        texts=texts,
+        judged=judged,
+        chosen=chosen,
+        fallback=fallback,
+        around=arithmetic.around(everything, chosen or shown) if shown else [],
+        profile=profile,
+        stored=stored,
+        checks=checks,
+        warnings=warned,
+        reasons=reasons(judged, chosen, request),
+    )
+
+
+def answered(runtime: Runtime, request: Request, report: Report) -> list[Text]:
+    """Plain answers to the prompts that fit."""
+    as_bench = bench.Request(request.prompts, request.answer, system=request.system, raw=request.raw)
+    _, ids = bench.fitting(bench.encode(runtime, as_bench, report), as_bench, runtime.context_size, report)
+    texts = plan_texts.plain_texts(runtime, ids, request.answer, report)
+    if not texts:
+        raise UsageError(
+            f"every answer ended before its {plan_texts.SHORTEST}th token, so there is nothing to plan from",
+            hint="Give other --prompts, or --raw for a model that was not made for chats.",
+        )
+    return texts
+
+
+def read(runtime: Runtime, name: str, texts: Sequence[Text], request: Request, report: Report) -> Asked | None:
+    """What the drafter would have proposed; None when that can only be found out by running it."""
+    options = options_of(runtime, name, request)
+    if name == "model":
+        return plan_texts.read_by_model(runtime, texts, request.answer, options, report)
+    if name == "ngram":
+        return plan_texts.read_by_lookup(name, runtime.lender, texts, request.answer, options)
+    return None
+
+
+def options_of(runtime: Runtime, name: str, request: Request) -> Mapping[str, str]:
+    """The pair's own options for its own drafter, what was typed where it is known, none else."""
+    opened = runtime.settings()
+    if name == opened["drafter_asked"]:
+        found: Mapping[str, str] = opened["options"]
+        return found
+    known = {option.name for option in drafters.entry(name).options}
+    return {key: value for key, value in request.options.items() if key in known}
+
+
+def timed(
+    runtime: Runtime, texts: Sequence[Text], asked: Mapping[str, Asked | None], request: Request, report: Report
+) -> plan_costs.Times:
+    """Passes and draft tokens on a text of middling length."""
+    text = sorted(texts, key=lambda one: len(one.whole))[len(texts) // 2]
+    drafter, draft = None, None
+    if asked.get("model"):
+        entry = drafters.entry("model")
+        drafter = entry.drafter_class(entry.parse(options_of(runtime, "model", request)), runtime.lender)
+        draft = runtime.lender.context("draft")
+        drafter.begin(
+            text.prompt, sampling=request.answer.sampling, rule=rule_of(request.answer), cancelled=lambda: False
+        )
+    reach = [0.0]
+    for found in asked.values():
+        if found is not None:
+            reach = longer(reach, list(accumulate(arithmetic.by_depth(found.traces), mul)))
+    wanted = plan_costs.sizes(reach, room=runtime.verifier.draft_room, streams=request.parallel)
+    return plan_costs.measure(
+        runtime.verifier, text, wanted, drafter=drafter, draft=draft, report=report, streams=request.parallel
+    )
+
+
+def longer(mine: list[float], theirs: list[float]) -> list[float]:
+    """The larger of both at each place."""
+    size = max(len(mine), len(theirs))
+    padded = [one + [0.0] * (size - len(one)) for one in (mine, theirs)]
+    return [max(pair) for pair in zip(*padded, strict=True)]
+
+
+def judge(runtime: Runtime, name: str, asked: Asked, costs: Costs, request: Request) -> Judged:
+    """All lengths of a drafter, its trees, and the controller, on the texts."""
+    lookup = drafters.entry(name).is_lookup
+    own = replace(costs, draft_s=0.0, layers_s=(), again_s=0.0, ask_s=asked.ask_s) if lookup else costs
+    found = arithmetic.candidates(name, asked.traces, own, trees=runtime.verifier.leaves > 1)
+    profile = measured_profile(own, asked.traces)
+    walks, _ = arithmetic.automatic(asked.traces, own, profile, lookup=lookup)
+    longest = max((one for one in found if one.tree == "none"), key=lambda one: one.speedup)
+    found.append(arithmetic.candidate(name, "auto", "none", walks, own, longest=int(longest.N)))
+    return Judged(name, found, asked.overlap if asked.overlap is not None else longest.alpha, own)
+
+
+def measured_profile(costs: Costs, traces: Sequence[Trace]) -> Profile:
+    """As a controller starts from it. Passes for several streams side by side say nothing about one."""
+    verify = tuple((n, seconds) for n, seconds in costs.verify_s if n <= arithmetic.LONGEST + 1)
+    return Profile(verify, costs.draft_s or None, arithmetic.by_depth(traces))
+
+
+def kept(
+    runtime: Runtime,
+    judged: Sequence[Judged],
+    asked: Mapping[str, Asked | None],
+    costs: Costs,
+    request: Request,
+    report: Report,
+) -> tuple[Profile, Path | None]:
+    """Write the profile of every drafter that was computed; the first one's, with its file if it could be written."""
+    store, shown = Profiles(report), []
+    for one in judged:
+        traces = asked_traces(asked, one.drafter)
+        alone = replace(one.costs, streams=1)
+        profile = measured_profile(alone, traces)
+        _, controller = arithmetic.automatic(traces, alone, profile, lookup=drafters.entry(one.drafter).is_lookup)
+        profile = arithmetic.with_attempt(profile, controller)
+        path = None
+        try:
+            circumstances = runtime.circumstances(one.drafter, "none", options_of(runtime, one.drafter, request))
+            path = store.write(circumstances, profile)
+        except OSError as error:
+            report.warn(f"The profile could not be kept: {error.strerror or error}.")
+        shown.append((profile, path))
+    return shown[0] if shown else (Profile(((1, costs.verify(1)),)), None)
+
+
+def asked_traces(asked: Mapping[str, Asked | None], name: str) -> list[Trace]:
+    found = asked.get(name)
+    return found.traces if found else []
+
+
+def tried(
+    runtime: Runtime,
+    named_: Sequence[str],
+    judged: Sequence[Judged],
+    texts: Sequence[Text],
+    costs: Costs,
+    request: Request,
+    report: Report,
+) -> list[Judged]:
+    """Drafters that have to be run: those asked for, and those that may do better here than the ones judged so far."""
+    names = list(named_)
+    if judged and not named_:
+        if all(one.best.speedup >= MARGIN for one in judged) and len(judged) > 1:
+            names.append("cascade")
+        if costs.verify(16) < MEMORY_BOUND * costs.verify(1) and len(judged) > 1:
+            names.append("lookahead")
+    return [one for name in names if (one := attempted(runtime, name, texts[:TRIED], costs, request, report))]
+
+
+def attempted(
+    runtime: Runtime, name: str, texts: Sequence[Text], costs: Costs, request: Request, report: Report
+) -> Judged | None:
+    """`run`, unless that is not possible, which is told."""
+    try:
+        return run(runtime, name, texts, costs, request, report)
+    except LocalspecError as error:
+        report.warn(f"{name} could not be tried: {error}")
+        return None
+
+
+def plain_s(texts: Sequence[Text]) -> float:
+    """Seconds of a plain round."""
+    return sum(text.stats.decode_s for text in texts) / sum(text.stats.verifier_passes for text in texts)
+
+
+def run(runtime: Runtime, name: str, texts: Sequence[Text], costs: Costs, request: Request, report: Report) -> Judged:
+    """Decode a few prompts twice with `--N auto`; the second time counts, when the controller knows what to expect."""
+    runtime.respeculate(name, "auto", options_of(runtime, name, request), tree="none", resume=True)
+    walks: list[Walk] = []
+    ratios: list[float] = []
+    for second in (False, True):
+        for number, text in enumerate(texts):
+            runtime.forget()
+            stream = runtime.answer(text.prompt.tolist(), request.answer)
+            for _ in stream:
+                pass
+            stats = stream.answer.stats
+            report.progress(f"Trying {name}", second * len(texts) + number + 1, 2 * len(texts), "steps")
+            if second and stats.tokens_per_s and text.stats.tokens_per_s:
+                ratios.append(stats.tokens_per_s / text.stats.tokens_per_s)
+                walks.append(
+                    Walk(
+                        stats.completion_tokens,
+                        stats.decode_s,
+                        stats.verifier_passes,
+                        stats.drafted,
+                        stats.tested,
+                        stats.accepted,
+                    )
+                )
+    if not walks:
+        raise ContextFullError("its answers were empty")
+    whole = sum(walks, Walk())
+    one = Candidate(
+        name, "auto", "none", statistics.median(ratios), min(ratios), max(ratios), whole.seconds / whole.passes,
+        plain_s(texts), whole,
+    )  # fmt: skip
+    return Judged(name, [one], one.alpha, costs, tried=True)
+
+
+def choose(judged: Sequence[Judged], request: Request) -> tuple[Candidate | None, Candidate | None]:
+    """The best way that is quick enough between two pieces, and the best of another drafter if that fails."""
+    allowed = [
+        one
+        for each in judged
+        for one in each.candidates
+        if one.speedup >= MARGIN and (request.latency_ms is None or 1000 * one.round_s <= request.latency_ms)
+    ]
+    if not allowed:
+        return None, None
+    best = max(allowed, key=lambda one: one.speedup)
+    autos = [one for one in allowed if one.drafter == best.drafter and one.N == "auto"]
+    if autos and autos[0].speedup >= AUTO * best.speedup:
+        best = autos[0]
+    others = [one for one in allowed if one.drafter != best.drafter]
+    return best, max(others, key=lambda one: one.speedup, default=None)
+
+
+def reasons(judged: Sequence[Judged], chosen: Candidate | None, request: Request) -> list[str]:
+    """Why, in sentences."""
+    found = []
+    for one in judged:
+        alpha = "nothing it drafted was tested" if one.alpha is None else f"alpha {one.alpha:.2f}"
+        how = "tried" if one.tried else "computed"
+        found.append(f"{one.drafter}: {alpha}, at best {one.best.speedup:.2f}x with {said(one.best)} ({how}).")
+    if chosen is None:
+        found.append(f"Nothing gains {100 * (MARGIN - 1):.0f} % or more: plain decoding is the best there is here.")
+    elif chosen.N == "auto":
+        found.append("N=auto starts from this profile, keeps up with the best fixed length and follows the text.")
+    if request.latency_ms is not None:
+        found.append(f"No round may take longer than {request.latency_ms:g} ms, drafting included.")
+    if request.parallel > 1:
+        found.append(
+            f"{request.parallel} streams: their rows share one pass, t({request.parallel} x n); this is what a "
+            "batching server does. localspec itself answers one at a time."
+        )
+    found.append("Only drafter, N and tree were weighed: sampling, precision and cache stay as you asked for them.")
+    return found
+
+
+def said(one: Candidate) -> str:
+    """N=3, or tree 4,2,2."""
+    return f"N={one.N}" if one.tree in ("none", "auto") else f"tree {one.tree}"
