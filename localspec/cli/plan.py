@@ -70,6 +70,15 @@ def plan(
         Path | None,
         typer.Option("--plot", metavar="FILE.png", help="Draw t(n) and speed-up over N.", rich_help_panel=PANEL),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            metavar="vllm|sglang|llama-server",
+            help="Also print how another engine is told to do the same.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=PANEL)] = False,
 ) -> None:
     """Measure this machine and this pair, and recommend a drafter, N and tree, or plain decoding, with the arithmetic.
@@ -81,10 +90,14 @@ def plan(
 
     if plot is not None:
         check_plot(plot)
+    if engine is not None:
+        check_engine(engine)
     asked = request(shared, task, prompts, limit=limit, latency_ms=latency_ms, parallel=parallel, raw=raw)
     result = planned(shared, asked)
     command = bench_command(shared, result, prompts=prompts, limit=limit, raw=raw)
     document = result.as_dict() | {"verify_with": command}
+    if engine is not None:
+        document["serving"] = served(engine, shared, result)
     if plot is not None:
         plan_plot.save(document, plot)
     if json:
@@ -137,6 +150,30 @@ def planned(shared: Shared, asked: Request) -> Plan:
 
     with Terminal() as terminal:
         return service.plan(shared.choice(), shared.engine(), asked, terminal)
+
+
+def check_engine(name: str) -> None:
+    """Say before anything is measured that there is no such engine."""
+    from localspec.services.engines import ENGINES
+
+    if name not in ENGINES:
+        raise UsageError(f"--engine is {name!r}, but must be one of {', '.join(ENGINES)}.", hint="See docs/engines.md.")
+
+
+def served(engine: str, shared: Shared, result: Plan) -> dict[str, Any]:
+    """The recommendation as another engine takes it."""
+    from localspec.services.engines import Recommended, serving
+
+    chosen = result.as_dict()["recommendation"]
+    wanted = Recommended(
+        verifier=result.settings["verifier"],
+        draft=result.settings["draft"],
+        ctx_size=shared.ctx_size,
+        parallel=result.request.parallel if result.request.parallel > 1 else None,
+        **chosen,
+    )
+    found = serving(engine, wanted)
+    return {**found.as_dict(), "line": found.line}
 
 
 def bench_command(shared: Shared, result: Plan, *, prompts: Path | None, limit: int | None, raw: bool) -> str:

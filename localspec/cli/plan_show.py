@@ -131,5 +131,17 @@ def endings(console: Console, document: Document) -> None:
     console.print(Text(f"\nFallback: {said}"))
     console.print(Text("Verify it with:"))
     console.print(Text(f"  {document['verify_with']}", style="bold"), soft_wrap=True)
+    if "serving" in document:
+        served(console, document["serving"])
     if document["stored"]:
         console.print(Text(f"Kept for run, chat and bench: {document['stored']}", style="dim"), soft_wrap=True)
+
+
+def served(console: Console, serving: Document) -> None:
+    """The command of another engine, and what differs there."""
+    from rich.text import Text
+
+    console.print(Text(f"The same with {serving['engine']}:"))
+    console.print(Text(f"  {serving['line']}", style="bold"), soft_wrap=True)
+    for note in serving["notes"]:
+        console.print(Text(f"  {note}", style="dim"))

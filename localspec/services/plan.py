@@ -208,15 +208,19 @@ def sum_of(one: Candidate, costs: Costs) -> str:
 def plan(choice: PairChoice, engine: EngineSettings, request: Request, report: Report) -> Plan:
     """Load the pair, measure it, keep its profile."""
     free = machine.memory()[1]
-    pair = settle(replace(choice, drafter=None if choice.drafter == "auto" else choice.drafter), registry.load())
+    is_open = choice.drafter in (None, "auto")
+    pair = settle(replace(choice, drafter="auto") if is_open else choice, registry.load())
+    members = pair.among if is_open else (pair.drafter,)
     # Opened for the drafter that needs a second model, if there is one: that fetches and checks the draft.
-    opener = pair.drafter if pair.uses_draft else "model" if pair.draft and choice.drafter in (None, "auto") else None
+    opener = next((name for name in members if drafters.entry(name).uses_draft), members[0])
     room = min(MOST, max(ROOM, (arithmetic.LONGEST + 1) * request.parallel - 1))
-    opened = replace(choice, drafter=opener or pair.drafter, N=room, tree="none")
+    options = request.options if opener in (pair.drafter, *members[:1]) else {}
+    opened = replace(choice, drafter=opener, N=room, tree="none", options=options)
     with Runtime.open(opened, engine, report) as runtime:
-        names = [pair.drafter] if choice.drafter not in (None, "auto") else [runtime.drafter, "ngram"]
-        wanted = [name for name in dict.fromkeys(names) if name != "none"]
-        return measured(runtime, replace(request, answer=plan_texts.settings_for(request.answer)), wanted, free, report)
+        members = runtime.pair.among if is_open else (opener,)  # a head has said by now which drafter it is for
+        wanted = [name for name in members if runtime.drafter != "none" or not drafters.entry(name).needs_draft]
+        asked = replace(request, answer=plan_texts.settings_for(request.answer))
+        return measured(runtime, asked, [name for name in wanted if name != "none"], free, report)
 
 
 def measured(runtime: Runtime, request: Request, names: Sequence[str], free: int | None, report: Report) -> Plan:
@@ -274,7 +278,7 @@ def read(runtime: Runtime, name: str, texts: Sequence[Text], request: Request, r
     if name == "model":
         return plan_texts.read_by_model(runtime, texts, request.answer, options, report)
     if name == "ngram":
-        return plan_texts.read_by_lookup(name, runtime.lender, texts, request.answer, options)
+        return plan_texts.read_by_lookup(name, runtime, texts, request.answer, options)
     return None
 
 
@@ -353,9 +357,12 @@ def kept(
         _, controller = arithmetic.automatic(traces, alone, profile, lookup=drafters.entry(one.drafter).is_lookup)
         profile = arithmetic.with_attempt(profile, controller)
         path = None
+        own = options_of(runtime, one.drafter, request)
+        beside = runtime.circumstances("auto", "none", runtime.pair.completed("auto", {}))
         try:
-            circumstances = runtime.circumstances(one.drafter, "none", options_of(runtime, one.drafter, request))
-            path = store.write(circumstances, profile)
+            # A drafter is used alone, or as one of those that drafter auto chooses among.
+            store.write(replace(beside, drafter=one.drafter), profile)
+            path = store.write(runtime.circumstances(one.drafter, "none", own), profile)
         except OSError as error:
             report.warn(f"The profile could not be kept: {error.strerror or error}.")
         shown.append((profile, path))
@@ -378,10 +385,10 @@ def tried(
 ) -> list[Judged]:
     """Drafters that have to be run: those asked for, and those that may do better here than the ones judged so far."""
     names = list(named_)
-    if judged and not named_:
-        if all(one.best.speedup >= MARGIN for one in judged) and len(judged) > 1:
-            names.append("cascade")
-        if costs.verify(16) < MEMORY_BOUND * costs.verify(1) and len(judged) > 1:
+    if judged and len(runtime.pair.among) > 1:
+        if len([one for one in judged if one.best.speedup >= MARGIN]) > 1:
+            names += ["auto", "cascade"]
+        if costs.verify(16) < MEMORY_BOUND * costs.verify(1):
             names.append("lookahead")
     return [one for name in names if (one := attempted(runtime, name, texts[:TRIED], costs, request, report))]
 
@@ -439,11 +446,14 @@ def run(runtime: Runtime, name: str, texts: Sequence[Text], costs: Costs, reques
 
 def choose(judged: Sequence[Judged], request: Request) -> tuple[Candidate | None, Candidate | None]:
     """The best way that is quick enough between two pieces, and the best of another drafter if that fails."""
+    computed = max((one.best.speedup for one in judged if not one.tried), default=1.0)
     allowed = [
         one
         for each in judged
         for one in each.candidates
-        if one.speedup >= MARGIN and (request.latency_ms is None or 1000 * one.round_s <= request.latency_ms)
+        # A trial is a few short runs: what it seems to gain has to be beyond doubt.
+        if one.speedup >= (MARGIN * max(1.0, computed) if each.tried else MARGIN)
+        and (request.latency_ms is None or 1000 * one.round_s <= request.latency_ms)
     ]
     if not allowed:
         return None, None

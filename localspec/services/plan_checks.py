@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.catalog import vocabularies
+from localspec.catalog.modelfile import read_model
 from localspec.core.sampling import Sampling
 from localspec.planner.plan import Costs
+from localspec.services import heads
 
 HOT = 1.0
 """Temperature above which acceptance falls quickly."""
@@ -50,8 +51,8 @@ def tokenizer(settings: Mapping[str, Any]) -> Check:
     """Do both models speak the same tokens?"""
     if settings["draft"] is None:
         return Check("tokenizer", True, "there is no second model; prompt lookup drafts the verifier's own tokens")
-    verifier, draft = (vocabularies.read_vocabulary(Path(settings[role])) for role in ("verifier", "draft"))
-    found = vocabularies.compare(verifier, draft)
+    verifier, draft = (read_model(Path(settings[role])) for role in ("verifier", "draft"))
+    found = heads.compare(draft, verifier)
     if not found.is_compatible:
         return Check("tokenizer", False, found.fatal[0])
     blocked = f", {len(found.blocked)} of them with another text and never proposed" if len(found.blocked) else ""

@@ -18,7 +18,7 @@ from localspec.core.confidence import confidence
 from localspec.core.coupled import Coupled
 from localspec.core.draft import Draft, Ids
 from localspec.core.law import Law
-from localspec.drafters.base import Budget, Drafter, Lender
+from localspec.drafters.base import Budget, Drafter
 from localspec.drafters.registry import entry
 from localspec.engine.base import Context, Row
 from localspec.loop.counters import Counters
@@ -176,10 +176,10 @@ def read_by_model(
 
 
 def read_by_lookup(
-    name: str, lender: Lender, texts: Sequence[Text], settings: AnswerSettings, options: Mapping[str, str]
+    name: str, runtime: Runtime, texts: Sequence[Text], settings: AnswerSettings, options: Mapping[str, str]
 ) -> Asked:
     """What a drafter that evaluates nothing would have proposed; it learns from each text for the next."""
-    drafter = RecordingLender(lender).drafter(name, options)
+    drafter = RecordingLender(runtime.lender, runtime.verifier).drafter(name, options)  # remembers nothing
     times: list[float] = []
     traces = [_looked_up(drafter, text, settings, times) for text in texts]
     return Asked(traces, None, statistics.median(times) if times else 0.0)

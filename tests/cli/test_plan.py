@@ -71,10 +71,11 @@ def test_the_profile_is_there_for_the_next_session(
     assert plan(prompts, "--json", "--temperature", "0") == 0
     found = document(capsys)
     assert Path(found["stored"]).is_file()
-    assert len([*(tmp_path / "cache" / "profiles").iterdir()]) == 2, "one for each drafter"
-    with tiny.open_pair(drafter="model", N="auto", engine={"flash_attn": "auto"}) as runtime:
-        times = {point["n"]: point["s"] for point in found["profile"]["verify_s"]}
-        assert runtime.control[1].price(2) == pytest.approx(times[2] / times[1])
+    assert len([*(tmp_path / "cache" / "profiles").iterdir()]) == 4, "each drafter alone, and as one that auto takes"
+    times = {point["n"]: point["s"] for point in found["profile"]["verify_s"]}
+    for drafter in ("model", "auto"):
+        with tiny.open_pair(drafter=drafter, N="auto", engine={"flash_attn": "auto"}) as runtime:
+            assert runtime.control[1].price(2) == pytest.approx(times[2] / times[1])
 
 
 def test_one_screen_and_a_command_that_verifies_it(prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +120,14 @@ def test_wishes_are_heard(prompts: Path, more: list[str], capsys: pytest.Capture
         assert any("3 streams" in reason for reason in found["reasons"])
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llama-server"])
+def test_other_engines_are_told_the_same(prompts: Path, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(prompts, "--temperature", "0", "--engine", engine, "--drafter", "ngram") == 0
+    shown = capsys.readouterr().out
+    assert f"The same with {engine}:" in shown
+    assert str(tiny.model("verifier")) in shown.partition("The same with")[2]
+
+
 @pytest.mark.parametrize(("verifier", "draft"), [("mamba", "mamba-draft"), ("lfm2", "lfm2-draft"), ("swa", "draft")])
 def test_memories_that_take_chains_only(
     prompts: Path, verifier: str, draft: str, capsys: pytest.CaptureFixture[str]
@@ -158,6 +167,7 @@ def test_a_picture_is_drawn(prompts: Path, tmp_path: Path, capsys: pytest.Captur
         (["--acceptance", "typical"], "rejection, coupled"),
         (["-o", "fast=yes"], "fast"),
         (["--plot", "x.gif"], ".png"),
+        (["--engine", "steam"], "vllm"),
     ],
 )
 def test_wrong_use(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
