@@ -13,7 +13,7 @@ from localspec.errors import UsageError
 from localspec.services.pairs import LEAVES, ROOM, read_tree
 from localspec.services.runtime import Runtime
 from tests.services import tiny
-from tests.services.tiny import DRAFTERS, FREE, GREEDY, PROMPT
+from tests.services.tiny import FREE, GREEDY, PROMPT
 from tests.services.toy_pair import Collected
 
 LAWS = {
@@ -24,6 +24,10 @@ LAWS = {
 }
 TREES = ["none", "4,2,2", "auto"]
 COUNT = 40
+
+
+DRAFTERS = [name for name in tiny.DRAFTERS if tiny.draft_for(name) == "draft"]
+"""Those that the pair's draft is for, a language model; heads have tests of their own."""
 
 
 @pytest.fixture(scope="module")
