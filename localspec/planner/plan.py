@@ -33,11 +33,13 @@ class Trace:
     chances  at position i: of each token it would draft there, the chance to be accepted if those before it were
     claims   at position i: how sure the drafter was of each of them
     ranks    of each token of the text, how many tokens the drafter thought likelier; empty where it was not asked
+    ended    the last token ends the text; nobody knew that before, so drafts reach beyond it. Else the text was cut
     """
 
     chances: tuple[tuple[float, ...], ...]
     claims: tuple[tuple[float, ...], ...]
     ranks: tuple[int, ...] = ()
+    ended: bool = False
 
     def __len__(self) -> int:
         return len(self.chances)
@@ -174,6 +176,7 @@ def walked(
     costs: Costs,
     *,
     nodes: Callable[[int], float] = float,
+    ended: bool = False,
 ) -> Walk:
     """The whole text. `row(i)`: chances at each depth of the draft at position i; `cost(k)`: of a round of that depth.
 
@@ -181,19 +184,23 @@ def walked(
     """
     ahead: list[tuple[float, ...]] = [(0.0,) * 6 for _ in range(length + 1)]
     for at in range(length - 1, -1, -1):
-        chances = row(at)[: length - at - 1]
+        left = length - at
+        chances = row(at) if ended else row(at)[: left - 1]
         count, reached = len(chances), 1.0
         tested = accepted = 0.0
         sums = [0.0] * 6
-        for depth, chance in enumerate(chances):
+        for depth, chance in enumerate(chances[:left]):
             tested += reached
             accepted += reached * chance
             _add(sums, ahead[at + depth + 1], reached * (1.0 - chance))
             reached *= chance
-        _add(sums, ahead[at + count + 1], reached)
-        laws = (accepted + 1.0) * costs.law_s * costs.streams
-        seconds = cost(count) + laws + (reached * costs.again_s if count else 0.0)
-        own = (accepted + 1.0, seconds, 1.0, nodes(count), tested, accepted)
+        finished = reached if count >= left else 0.0  # a draft that holds the end of the text ends there
+        _add(sums, ahead[min(length, at + count + 1)], reached)
+        emitted = accepted + 1.0 - finished
+        seconds = cost(count) if not finished else finished * cost(left) + (1.0 - finished) * cost(count)
+        seconds += (accepted + 1.0) * costs.law_s * costs.streams + (reached * costs.again_s if count else 0.0)
+        drafted = (1.0 - finished) * nodes(count) + finished * nodes(min(count, left))
+        own = (emitted, seconds, 1.0, drafted, tested, accepted)
         ahead[at] = tuple(sum_ + mine for sum_, mine in zip(sums, own, strict=True))
     return Walk(*ahead[0])
 
@@ -206,7 +213,7 @@ def _add(sums: list[float], other: tuple[float, ...], weight: float) -> None:
 
 def chain(trace: Trace, costs: Costs, N: int) -> Walk:
     """The text with drafts of up to N tokens."""
-    return walked(len(trace), lambda at: trace.chances[at][:N], costs.chain, costs)
+    return walked(len(trace), lambda at: trace.chances[at][:N], costs.chain, costs, ended=trace.ended)
 
 
 def tree(trace: Trace, costs: Costs, widths: Sequence[int]) -> Walk:
@@ -236,7 +243,7 @@ def automatic(
 def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.Random) -> Walk:
     at, whole, context, full = 0, Walk(), 0, False
     while at < len(trace):
-        room = min(len(trace) - at - 1, LONGEST)
+        room = LONGEST if trace.ended else min(len(trace) - at - 1, LONGEST)
         limit = controller.limit(room) if room > 0 else 0
         offered, count = trace.chances[at][:limit], 0
         while count < len(offered) and controller.pays(count + 1, trace.claims[at][count]):
@@ -244,7 +251,7 @@ def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.
         # A model has computed the row of the token that did not pay; a lookup has nothing to compute.
         steps = min(limit, count + (count < len(offered))) if costs.draft_s else count
         accepted = 0
-        while accepted < count and luck.random() < trace.chances[at][accepted]:
+        while accepted < min(count, len(trace) - at) and luck.random() < trace.chances[at][accepted]:
             accepted += 1
         draft_s = steps * costs.layer(1) + (costs.ask_s if limit else 0.0) + (costs.again_s if full and limit else 0.0)
         verify_s = costs.verify(count + 1)
@@ -262,7 +269,7 @@ def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.
             )
         )
         seconds = draft_s + verify_s + (accepted + 1) * costs.law_s * costs.streams + costs.outside
-        whole += Walk(accepted + 1, seconds, 1.0, count, tested, accepted)
+        whole += Walk(min(accepted + 1, len(trace) - at), seconds, 1.0, count, tested, accepted)
         at, context, full = at + accepted + 1, context + accepted + 1, 0 < count == accepted
     return whole
 

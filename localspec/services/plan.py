@@ -406,7 +406,7 @@ def attempted(
 
 def plain_s(texts: Sequence[Text]) -> float:
     """Seconds of a plain round."""
-    return sum(text.stats.decode_s for text in texts) / sum(text.stats.verifier_passes for text in texts)
+    return statistics.median(text.stats.decode_s / text.stats.verifier_passes for text in texts)
 
 
 def run(runtime: Runtime, name: str, texts: Sequence[Text], costs: Costs, request: Request, report: Report) -> Judged:

@@ -125,7 +125,7 @@ def measure(
 
 def costs(times: Times, texts: Sequence[Text], *, streams: int = 1) -> Costs:
     """Medians; what a round costs besides passes comes from the plain answers."""
-    passes = sum(text.stats.verifier_passes for text in texts)
+    counted = [text.stats for text in texts]
     verify = tuple((n, statistics.median(found)) for n, found in sorted(times.verify.items()))
     layers = tuple((n, statistics.median(found)) for n, found in sorted(times.layers.items()))
     steps = [statistics.median(found) for found in times.draft.values()]
@@ -134,7 +134,7 @@ def costs(times: Times, texts: Sequence[Text], *, streams: int = 1) -> Costs:
         draft_s=statistics.median(steps) if steps else 0.0,
         layers_s=layers,
         again_s=max(0.0, dict(layers)[2] - dict(layers)[1]) if layers else 0.0,
-        law_s=sum(text.stats.accept_s for text in texts) / passes,
-        round_s=sum(text.stats.other_s for text in texts) / passes,
+        law_s=statistics.median(one.accept_s / one.verifier_passes for one in counted),
+        round_s=statistics.median(one.other_s / one.verifier_passes for one in counted),
         streams=streams,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,6 +98,7 @@ class Reader:
         own = float(entry("model").parse(options).temperature)
         self._draft_sampling = settings.sampling if own < 0 else replace(settings.sampling, temperature=own)
         self._rule = rule_of(settings)
+        self._is_end = runtime.vocab.is_end
 
     def read(self, text: Text) -> tuple[Trace, float | None]:
         """The trace of one answer and its mean overlap, which tells nothing at temperature 0."""
@@ -123,10 +124,10 @@ class Reader:
                 # Given that this token came, the chance that it came by acceptance.
                 chances.append(min(1.0, law.prob(token) / max(q.prob(token), 1e-30)))
                 overlaps.append(float(np.minimum(q.dense(len(row)), law.dense(len(row))).sum()))
-        rows = tuple(tuple(chances[at : at + LONGEST]) for at in range(len(chances)))
-        sure = tuple(tuple(claims[at : at + LONGEST]) for at in range(len(claims)))
         picked = tuple(ranks) if self._sampling.greedy else ()
-        return Trace(rows, sure, picked), float(np.mean(overlaps)) if overlaps else None
+        ended = self._is_end(int(text.answer[-1]))
+        trace = Trace(runs(chances, beyond=0.0), runs(claims, beyond=claims[-1]), picked, ended)
+        return trace, float(np.mean(overlaps)) if overlaps else None
 
     @property
     def _matches(self) -> bool:
@@ -141,6 +142,12 @@ class Reader:
         logits = np.array(row[: self._known])
         logits[self._blocked] = -np.inf
         return logits
+
+
+def runs(values: Sequence[float], *, beyond: float) -> tuple[tuple[float, ...], ...]:
+    """At each place the next `LONGEST` values; what lies beyond the end of the text was never accepted."""
+    padded = [*values, *[beyond] * LONGEST]
+    return tuple(tuple(padded[at : at + LONGEST]) for at in range(len(values)))
 
 
 def rows_along(context: Context, text: Text) -> Iterator[tuple[int, Row]]:
@@ -181,11 +188,13 @@ def read_by_lookup(
     """What a drafter that evaluates nothing would have proposed; it learns from each text for the next."""
     drafter = RecordingLender(runtime.lender, runtime.verifier).drafter(name, options)  # remembers nothing
     times: list[float] = []
-    traces = [_looked_up(drafter, text, settings, times) for text in texts]
+    traces = [_looked_up(drafter, text, settings, times, is_end=runtime.vocab.is_end) for text in texts]
     return Asked(traces, None, statistics.median(times) if times else 0.0)
 
 
-def _looked_up(drafter: Drafter, text: Text, settings: AnswerSettings, times: list[float]) -> Trace:
+def _looked_up(
+    drafter: Drafter, text: Text, settings: AnswerSettings, times: list[float], *, is_end: Callable[[int], bool]
+) -> Trace:
     whole, start = text.whole, len(text.prompt)
     drafter.begin(whole[:start], sampling=settings.sampling, rule=rule_of(settings), cancelled=lambda: False)
     chances, claims = [], []
@@ -199,12 +208,13 @@ def _looked_up(drafter: Drafter, text: Text, settings: AnswerSettings, times: li
         started = time.perf_counter()
         draft = drafter.propose(whole[:at], Budget(LONGEST, pays))
         times.append(time.perf_counter() - started)
+        draft = draft.ending_at(is_end)
         right = draft.tokens[: len(whole) - at] == whole[at : at + len(draft)]
         row = np.zeros(len(draft))
         row[: len(right)] = np.cumprod(right)
         chances.append(tuple(row.tolist()))
         claims.append(tuple(said[: len(draft)]))
-    return Trace(tuple(chances), tuple(claims))
+    return Trace(tuple(chances), tuple(claims), ended=is_end(int(whole[-1])))
 
 
 def settings_for(asked: AnswerSettings) -> AnswerSettings:

@@ -80,6 +80,18 @@ def test_a_walk_is_the_exact_expectation(rates: list[float], N: int) -> None:
     assert plan.chain(moody(rates), COSTS, N).seconds == pytest.approx(enumerated(rates, N))
 
 
+def test_a_draft_may_hold_the_end_of_the_text_or_reach_beyond_it() -> None:
+    """Three sure tokens, the last an end token: one pass with a draft of three; an unsure one costs all of its draft."""
+    sure = ((1.0, 1.0, 1.0, 0.0, 0.0), (1.0, 1.0, 0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0, 0.0))
+    walk = plan.chain(Trace(sure, sure, ended=True), COSTS, 5)
+    assert (walk.tokens, walk.passes, walk.drafted, walk.tested, walk.accepted) == (3.0, 1.0, 3.0, 3.0, 3.0)
+    assert walk.seconds == pytest.approx(COSTS.chain(3) + 4 * COSTS.law_s)
+    unsure = tuple((0.0,) * 5 for _ in range(3))
+    walk = plan.chain(Trace(unsure, unsure, ended=True), COSTS, 5)
+    assert (walk.passes, walk.drafted) == (3.0, 15.0)
+    assert plan.chain(Trace(unsure, unsure), COSTS, 5).drafted == 2 + 1
+
+
 def test_counts_keep_their_promises() -> None:
     walk = plan.chain(steady(0.7, length=300), COSTS, 4)
     assert walk.accepted < walk.tested < walk.drafted
