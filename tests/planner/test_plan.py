@@ -81,7 +81,7 @@ def test_a_walk_is_the_exact_expectation(rates: list[float], N: int) -> None:
 
 
 def test_a_draft_may_hold_the_end_of_the_text_or_reach_beyond_it() -> None:
-    """Three sure tokens, the last an end token: one pass with a draft of three; an unsure one costs all of its draft."""
+    """Three sure tokens, the last an end token: one pass, a draft of three; unsure ones cost the whole draft."""
     sure = ((1.0, 1.0, 1.0, 0.0, 0.0), (1.0, 1.0, 0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0, 0.0))
     walk = plan.chain(Trace(sure, sure, ended=True), COSTS, 5)
     assert (walk.tokens, walk.passes, walk.drafted, walk.tested, walk.accepted) == (3.0, 1.0, 3.0, 3.0, 3.0)

@@ -1,4 +1,4 @@
-"""What a plan foretells is what decoding then does: passes, drafts and acceptances, exactly where no luck is involved."""
+"""What a plan foretells is what decoding then does: passes, drafts, acceptances; exactly where no luck is involved."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ ASKED = Request([Prompt("1", "a", "x")], AnswerSettings())
         ([judged(way("model", 3, 1.02))], None, None, None),
         ([judged(way("model", 3, 1.5)), judged(way("ngram", 5, 1.2))], None, ("model", 3), ("ngram", 5)),
         (
-            [judged(way("model", 3, 1.5, round_s=0.3), way("model", 1, 1.1, round_s=0.1)), judged(way("ngram", 5, 1.05))],
+            [judged(way("model", 3, 1.5, round_s=0.3), way("model", 1, 1.1)), judged(way("ngram", 5, 1.05))],
             150.0,
             ("model", 1),
             ("ngram", 5),
