@@ -110,10 +110,8 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 
 WHY_NOT = {
-    "B88": "no drafter reads hidden states yet",
     "B90": "there are no grammars yet",
     "B91": "`serve` is not there yet",
-    "B94": "trained heads are not there yet",
 }
 """Only for rows whose feature has not landed; it counts until the first test names the row."""
 

@@ -21,7 +21,7 @@ from localspec.engine.asking import gives_layer_inputs
 from localspec.engine.base import FeatureSpec
 from localspec.engine.batch import TokenBatch
 from localspec.engine.features import Rows
-from localspec.engine.hidden import HiddenRows, Tap, check, check_last_layer
+from localspec.engine.hidden import HiddenRows, Tap, check, check_final, check_last_layer
 from localspec.engine.model import LlamaModel
 from localspec.engine.native import lib
 from localspec.errors import DecodeError, LoadError
@@ -64,6 +64,8 @@ class BulkReader:
         rows count when the spec wants the final ones): memory for so many times V logits. Raises `LoadError`.
         """
         check(spec, layers=model.layers, name=model.path.name)
+        if spec.final:
+            check_final(model)
         self.model = model
         self.spec = spec
         self.top = top

@@ -22,7 +22,7 @@ from localspec.engine.base import Cancelled, FeatureSpec, Progress, Row
 from localspec.engine.batch import TokenBatch
 from localspec.engine.branches import Branches
 from localspec.engine.features import Capture, Reduce
-from localspec.engine.hidden import HiddenRows, Tap, check, check_last_layer
+from localspec.engine.hidden import HiddenRows, Tap, check, check_final, check_last_layer
 from localspec.engine.listening import Listening
 from localspec.engine.memory import Memory, Snapshots, StateCopy, Truncation
 from localspec.engine.model import LlamaModel
@@ -451,6 +451,8 @@ class LlamaContext:
         """
         self._check_open()
         check(spec, layers=self.model.layers, name=self.model.path.name)
+        if spec.final:
+            check_final(self.model)
         inner = sorted(layer for layer in spec.layers if layer < self.model.layers)
         if inner and not gives_layer_inputs(self.model, inner):
             self._watch(inner)

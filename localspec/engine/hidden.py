@@ -133,6 +133,37 @@ def check(spec: FeatureSpec, *, layers: int, name: str) -> None:
         )
 
 
+def check_final(model: LlamaModel) -> None:
+    """Raises `LoadError` when the final rows of this architecture cost its logits, as LFM2's do.
+
+    llama.cpp says nothing then and leaves old numbers where the logits were; a context of a few tokens shows it.
+    """
+    without, with_ = (_logits(model, embeddings=on) for on in (False, True))
+    if without is None or with_ is None or np.abs(with_ - without).max() > 0.1 * float(np.abs(without).max() or 1.0):
+        raise LoadError(
+            f"with its hidden states llama.cpp gives no logits of {model.architecture}",
+            hint="Choose a head that reads the inputs of layers only, or another drafter.",
+        )
+
+
+def _logits(model: LlamaModel, *, embeddings: bool) -> Rows | None:
+    """(2, V): the rows after the first two tokens of the vocabulary, None when they could not be had."""
+    params = lib.llama_context_default_params()
+    params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = 32, 4, 4, 1
+    handle = lib.llama_init_from_model(model.handle, params)
+    if not handle:
+        return None
+    batch = TokenBatch(4, 1)
+    try:
+        lib.llama_set_embeddings(handle, embeddings)
+        code = lib.llama_decode(handle, batch.fill(np.array([0, 1], dtype=np.int32), 0, rows="all"))
+        address = native.logits_address(handle)
+        return native.floats(address, 2, model.vocab.size).copy() if code == 0 and address else None
+    finally:
+        batch.free()
+        lib.llama_free(handle)
+
+
 def check_last_layer(model: LlamaModel, *, watched: bool) -> None:
     """Raises `LoadError` when llama.cpp does not give what leaves the last layer of this architecture.
 

@@ -113,9 +113,9 @@ class Generation:
     def _read_prompt(self) -> bool:
         """Evaluate the prompt but its last token, which is the first pending one. False when it was cancelled."""
         wanted = self._prompt_size - 1
-        self._holds_cache = True
         before = self._verifier.evaluated
         self._verifier.prefill(self._tokens[:wanted], logits=False, progress=self._progress, cancelled=self._cancelled)
+        self._holds_cache = True  # not before: an interrupted prefill leaves a text there, if not this one
         self.counters.prefill_tokens = self._verifier.evaluated - before
         if self._verifier.length < wanted:
             return False

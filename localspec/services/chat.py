@@ -86,9 +86,16 @@ class Reply:
             try:
                 self._stream.close()
             finally:  # an interrupt may fall into closing too: what was said is kept all the same
-                self._stream.close()
-                self.answer = self._stream.answer
+                self.answer = self._closed()
                 self._conversation.keep(self._text, self.answer, self._prepared, self._before)
+
+    def _closed(self) -> Answer:
+        """The answer of the stream, which may have been interrupted while it closed."""
+        try:
+            return self._stream.answer
+        except UsageError:
+            self._stream.close()
+            return self._stream.answer
 
 
 class Conversation:

@@ -6,6 +6,7 @@ the file with the verifier's fingerprint. Loads no model and no PyTorch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def convert(request: Request, registry: Registry, report: Report) -> Converted:
     """Read the checkpoint and write the head. Raises `UsageError` for what cannot be a head of this verifier,
     `ModelFileError` for a damaged checkpoint; nothing is written then.
     """
-    checkpoint = _without_wrappers(Checkpoint.open(request.checkpoint.expanduser()))
+    checkpoint = _without_wrappers(Checkpoint.open(Path(os.path.expanduser(request.checkpoint))))
     kind = kind_of(checkpoint)
     if request.layers is not None and kind != "eagle3":
         raise UsageError(f"This is {kind}, which reads the last layer only.", hint="Leave --layers out.")
@@ -97,7 +98,7 @@ def convert(request: Request, registry: Registry, report: Report) -> Converted:
         **fingerprint.keys(found, kind=kind),
         **head.keys,
     }
-    out = request.out.expanduser().absolute()
+    out = Path(os.path.expanduser(request.out)).absolute()
     store.make_folder(out.parent)
     tensors = _encoded(head, request.weights, report)
     store.check_room(out.parent, sum(len(tensor.data) for tensor in tensors.values()), report)

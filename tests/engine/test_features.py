@@ -25,6 +25,8 @@ SMALL = ContextSettings(capacity=256, draft_room=6, leaves=4, flash_attn="off")
 TEXT = np.random.default_rng(0).integers(5, 261, 120).astype(np.int32)
 LAYERS = {"llama": (0, 1, 3), "qwen3": (3, 1), "lfm2": (0, 1), "swa": (1,), "mamba": (1,)}
 WATCHED = {"swa", "mamba"}
+NO_FINAL = {"lfm2"}
+"""Where llama.cpp gives final rows or logits, not both."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ def assert_alike(rows: npt.NDArray[np.float32], expected: npt.NDArray[np.float32
 def test_rows_of_pieces_rounds_and_trees_are_those_of_a_fresh_context(
     loaded: dict[str, LlamaModel], name: str, final: bool
 ) -> None:
-    spec = FeatureSpec(LAYERS[name], final)
+    spec = FeatureSpec(LAYERS[name], final and name not in NO_FINAL)
     with LlamaContext(loaded[name], replace(SMALL, batch=16)) as context:
         capture = context.capture(spec)
         context.prefill(TEXT[:40], logits=False)
@@ -81,6 +83,48 @@ def test_rows_of_pieces_rounds_and_trees_are_those_of_a_fresh_context(
         assert (capture.since, capture.end) == (0, 47)
         rows = capture.rows(0, 47).copy()
     assert_alike(rows, fresh(loaded[name], spec, TEXT[:47]))
+
+
+@pytest.mark.parametrize("final", [False, True], ids=["layers", "and-final"])
+def test_b88_logits_are_the_same_whether_anybody_listens_or_not(
+    loaded: dict[str, LlamaModel], name: str, final: bool
+) -> None:
+    """B88: the wrong switch for hidden states took the logits away, or made every token of a prompt an output.
+
+    The rows of the prompt's last token, of a chain and of what follows it, under the numbers that they have without.
+    """
+    heard: list[list[npt.NDArray[np.float32]]] = []
+    for listens in (False, True):
+        with LlamaContext(loaded[name], replace(SMALL, batch=16)) as context:
+            if listens:
+                context.capture(FeatureSpec(LAYERS[name], final and name not in NO_FINAL))
+            result = context.prefill(TEXT[:40])
+            assert result is not None
+            rows = [result.logits(0).copy()]
+            result = context.evaluate(int(TEXT[40]), Draft.chain(TEXT[41:45]))
+            assert result.rows == 5
+            rows += [result.logits(row).copy() for row in range(5)]
+            context.commit([0, 1])
+            rows.append(context.evaluate(int(TEXT[43]), EMPTY).logits(0).copy())
+            context.commit([])
+            heard.append(rows)
+    assert max(float(np.abs(with_ - without).max()) for without, with_ in zip(*heard, strict=True)) < 1e-3
+
+
+def test_b88_final_rows_that_cost_the_logits_are_refused(loaded: dict[str, LlamaModel]) -> None:
+    """B88: LFM2's graph has no output layer while its hidden states are asked for; what stood in the buffer before was
+    taken for logits, and a head on that verifier made it say anything.
+    """
+    for name, model in loaded.items():
+        with LlamaContext(model, SMALL) as context:
+            if name in NO_FINAL:
+                with pytest.raises(LoadError, match="gives no logits of lfm2"):
+                    context.capture(FeatureSpec((), True))
+                result = context.prefill(TEXT[:5])
+                assert result is not None
+                assert float(np.ptp(result.logits(0))) > 1.0
+            else:
+                context.capture(FeatureSpec((), True))
 
 
 @pytest.mark.parametrize("name", ["llama", "lfm2"])

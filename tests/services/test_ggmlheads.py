@@ -62,7 +62,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, in
 def test_a_head_that_knows_is_right_all_the_time(
     tmp_path: Path, script: tuple[Path, dict[int, int]], kind: str, tree: str, sampling: Sampling
 ) -> None:
-    """Off by one anywhere, between rows, tokens and positions, and next to nothing would be accepted."""
+    """B94: off by one anywhere, between rows, tokens and positions, and next to nothing would be accepted."""
     verifier, successor = script
     if kind == "medusa":
         head = ggmlheads.knowing_medusa(tmp_path / "head.gguf", verifier, successor)

@@ -49,7 +49,7 @@ def test_chains_and_trees_are_drafted_and_change_nothing(tree: str, law: str, ac
 @pytest.mark.parametrize("tree", ["none", "2,2,1", "auto"])
 @pytest.mark.parametrize("law", ["greedy", "no filters"])
 def test_a_head_that_knows_the_verifier_is_always_right(tmp_path: Path, law: str, tree: str) -> None:
-    """A pair, a position or a row that is off by one shows here and nowhere in the text."""
+    """B94: a pair, a position or a row that is off by one shows here and nowhere in the text."""
     rng = np.random.default_rng(2)
     letters = zoo.byte_ids("abcdefgh")
     successors = {a: {b: float(rng.normal(0, 1.5)) for b in letters} for a in [zoo.TURN, *letters]}
