@@ -276,6 +276,22 @@ def evaluate(
         show_evaluation(result)
 
 
+@app.command("curves")
+def curves(
+    records: Annotated[
+        list[Path], typer.Argument(metavar="record.json..", help="Records, each going on from the last.")
+    ],
+    output: Annotated[Path, typer.Option("--output", metavar="FILE.png", help="The picture (extra: plot).")],
+) -> None:
+    """Draw loss and alpha over the tokens learned from, over several trainings one behind the other."""
+    from localspec.cli import train_plots
+    from localspec.cli.charts import check_plot
+    from localspec.services.train.head import read_record
+
+    check_plot(output)
+    train_plots.curves([read_record(path) for path in records], output)
+
+
 app.command("convert", epilog=train_convert.EXAMPLES)(train_convert.convert)
 
 

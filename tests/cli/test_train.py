@@ -73,6 +73,19 @@ def test_a_head_with_its_record_and_picture(
     assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))["held_out"] == document["held_out"]
 
 
+def test_curves_of_trainings_one_behind_the_other(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert head(folder, tmp_path / "one", "--ahead", "1") == 0
+    assert head(folder, tmp_path / "two", "--init", str(tmp_path / "one" / "eagle3.gguf")) == 0
+    records = [str(tmp_path / name / "record.json") for name in ("one", "two")]
+    assert app.main(["train", "curves", *records, "--output", str(tmp_path / "both.png")]) == 0
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
+    assert app.main(["train", "curves", str(tmp_path / "other.json"), "--output", str(tmp_path / "x.png")]) == 2
+    assert "no record of a training" in capsys.readouterr().err
+
+
 def test_a_head_in_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert head(folder, tmp_path) == 0
     shown = capsys.readouterr().out

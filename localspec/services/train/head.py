@@ -311,3 +311,14 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
     unfinished = path.with_name(f"{path.name}.part")
     unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     unfinished.replace(path)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The record that lies beside a head. Raises `UsageError`."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read ({error})", hint=f"Name the {RECORD} of a training.") from error
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise UsageError(f"{path} is no record of a training", hint=f"Name the {RECORD} that lies beside a head.")
+    return found
