@@ -41,6 +41,10 @@ CONCRETE_ENGINE = {
     "services.doctor": {"engine.devices", "engine.native"},
     "services.derive": {"engine.apart"},  # makes files, opens no model
     "services.blocks": {"engine.base", "engine.context"},  # loads one model to look between its layers
+    "services.train.data": {"engine.devices", "engine.expand", "engine.farm", "engine.model"},
+    "services.train.making": {"engine.base", "engine.farm"},
+    "services.train.head": {"engine.devices", "engine.farm", "engine.model"},
+    "services.train.weights": {"engine.dequantise"},
 }
 
 
@@ -207,7 +211,7 @@ if {arguments!r}:
         main()
     except SystemExit as end:
         assert not end.code, end.code
-heavy = {{"numpy", "llama_cpp", "huggingface_hub", "matplotlib", "prompt_toolkit"}} & set(sys.modules)
+heavy = {{"numpy", "llama_cpp", "huggingface_hub", "matplotlib", "prompt_toolkit", "torch"}} & set(sys.modules)
 sys.exit(f"loaded {{sorted(heavy)}}" if heavy else 0)
 """
     done = subprocess.run(

@@ -1,0 +1,127 @@
+"""Heads learn a text by heart in two hundred steps; a killed training goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from localspec.errors import UsageError
+from localspec.services.report import Silent
+from localspec.services.train.head import HeadRequest, HeadResult, train
+from localspec.services.train.learning import CHECKPOINT, Progress, schedule
+from localspec.services.train.nets import LawLoss
+from tests.services.train.conftest import Lesson
+
+RATES = {"eagle3": 2e-3, "eagle1": 4e-3, "medusa": 2e-2}
+
+
+def request_of(lesson: Lesson, output: Path, **changes: Any) -> HeadRequest:
+    wanted = HeadRequest(
+        lesson.folder, output, steps=200, vocab=261, batch=600, every=50, threads=1, weights="F16", ahead=3
+    )
+    return replace(wanted, **changes)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "medusa"])
+def test_a_head_learns_a_text_by_heart(lesson: Lesson, tmp_path: Path, kind: str) -> None:
+    result = train(request_of(lesson, tmp_path, kind=kind, rate=RATES[kind]), Silent())
+    alpha = result.record["held_out"]["alpha"]
+    assert alpha[0] >= 0.9
+    if kind != "eagle1":  # which never sees its own rows in training
+        assert min(alpha) >= 0.9
+    assert result.record["vocabulary"]["coverage"] == 1.0
+    assert result.path.stat().st_size == result.bytes
+
+
+def test_training_on_own_outputs_is_what_later_positions_need(lesson: Lesson, tmp_path: Path) -> None:
+    """Exposure bias in small: without training-time test the head is good at the first position only."""
+    wanted = request_of(lesson, tmp_path / "with", rate=2e-3, steps=120)
+    learned = train(wanted, Silent()).record["held_out"]["alpha"]
+    without = replace(wanted, output=tmp_path / "without", ahead=1)
+    head = train(without, Silent()).path
+    measured = train(replace(wanted, output=tmp_path / "measured", init=head, steps=1, rate=1e-9), Silent())
+    blind = measured.record["held_out"]["alpha"]
+    assert blind[0] >= 0.9
+    assert learned[1] > blind[1] + 0.1
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing may be written after it."""
+
+
+def test_a_killed_training_goes_on_where_its_checkpoint_was(lesson: Lesson, tmp_path: Path) -> None:
+    """Killed twice, it ends with the very weights of a training that was left alone."""
+    alone = train(request_of(lesson, tmp_path / "alone", steps=40, every=20), Silent())
+    wanted = request_of(lesson, tmp_path / "killed", steps=40, every=20, minutes=0.0)
+    for deadline in (7, 29):
+
+        def kill(progress: Progress, deadline: int = deadline) -> None:
+            if progress.step == deadline:
+                raise Killed
+
+        with pytest.raises(Killed):
+            train(wanted, Silent(), kill)
+    result = train(wanted, Silent())
+    assert result.record["trained"]["steps"] == 40
+    assert weights(result) == weights(alone)
+    assert [point["step"] for point in result.record["curve"]] == [0, 20, 40]
+
+
+def weights(result: HeadResult) -> bytes:
+    return result.path.read_bytes()
+
+
+def test_a_checkpoint_cut_short_is_named(lesson: Lesson, tmp_path: Path) -> None:
+    wanted = request_of(lesson, tmp_path, steps=5)
+    train(wanted, Silent())
+    checkpoint = tmp_path / CHECKPOINT
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(UsageError, match=CHECKPOINT):
+        train(replace(wanted, steps=9), Silent())
+
+
+def test_a_head_goes_on_from_an_exported_one(lesson: Lesson, tmp_path: Path) -> None:
+    first = train(request_of(lesson, tmp_path / "first", rate=2e-3, steps=100), Silent())
+    more = train(request_of(lesson, tmp_path / "more", init=first.path, steps=1, every=1), Silent())
+    assert more.record["curve"][0]["alpha"][0] == pytest.approx(first.record["held_out"]["alpha"][0], abs=0.05)
+
+
+def test_what_does_not_fit_is_told_before_the_work(lesson: Lesson, tmp_path: Path) -> None:
+    first = train(request_of(lesson, tmp_path / "first", steps=1), Silent())
+    with pytest.raises(UsageError, match="eagle3, not medusa"):
+        train(request_of(lesson, tmp_path / "other", kind="medusa", init=first.path), Silent())
+    with pytest.raises(UsageError, match="three layers"):
+        train(request_of(lesson, tmp_path / "layers", layers=(0, 1)), Silent())
+    with pytest.raises(UsageError, match="--kind"):
+        request_of(lesson, tmp_path, kind="eagle2")
+    with pytest.raises(UsageError, match="no training data"):
+        train(HeadRequest(tmp_path / "nowhere", tmp_path / "out"), Silent())
+
+
+def test_the_loss_is_the_cross_entropy_and_so_are_its_slopes() -> None:
+    """Computed in slices without keeping the laws; compared with the plain formula and its gradients."""
+    torch.manual_seed(0)
+    rows, size, vocab, kept = 300, 16, 40, 5  # more rows than one slice holds
+    hidden = torch.randn(rows, size, requires_grad=True)
+    output = torch.randn(vocab, size, requires_grad=True)
+    ids = torch.stack([torch.randperm(vocab)[:kept] for _ in range(rows)])
+    weights = torch.rand(rows, kept) / kept
+    plain = -(weights * (hidden @ output.T).log_softmax(-1).gather(1, ids)).sum()
+    expected = torch.autograd.grad(plain, (hidden, output))
+    loss = LawLoss.apply(hidden, output, ids, weights, torch.float32)
+    found = torch.autograd.grad(loss, (hidden, output))
+    assert float(loss.detach()) == pytest.approx(float(plain.detach()), rel=1e-5)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert np.allclose(mine.numpy(), theirs.numpy(), atol=1e-4)
+
+
+def test_the_rate_rises_and_falls() -> None:
+    rates = [schedule(step, 1000) for step in range(1000)]
+    assert rates[0] < 0.1
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[-1] < 0.06
