@@ -70,10 +70,10 @@ def test_rejection_is_foretold_in_expectation(pair: Runtime) -> None:
     walks, passes, tokens = Walk(), 0, 0
     for seed in range(150):
         settings = AnswerSettings(FREE, acceptance="rejection", seed=seed, max_tokens=16)
-        (text,) = plan_texts.plain_texts(pair, PROMPTS[:1], settings, Silent()) or [None]
-        if text is None:
+        texts = plan_texts.plain_texts(pair, PROMPTS[:1], settings, Silent())
+        if not texts:
             continue
-        asked = plan_texts.read_by_model(pair, [text], settings, {}, Silent())
+        asked = plan_texts.read_by_model(pair, texts, settings, {}, Silent())
         assert asked.overlap is not None
         walks += arithmetic.chain(asked.traces[0], FLAT, 3)
         pair.forget()

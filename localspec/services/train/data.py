@@ -89,15 +89,17 @@ class DataResult:
 
 def states_of(text: str) -> States:
     """What was typed after --states. Raises `UsageError`."""
-    if text == "auto" or text == "stored" or text == "recaptured":
-        return text
+    known: dict[str, States] = {"auto": "auto", "stored": "stored", "recaptured": "recaptured"}
+    if text in known:
+        return known[text]
     raise UsageError(f"--states is {text!r}", hint="Choose auto, stored or recaptured.")
 
 
 def held_of(text: str) -> Held:
     """What was typed after --hold. Raises `UsageError`."""
-    if text == "as-is" or text == "bf16" or text == "f32":
-        return text
+    known: dict[str, Held] = {"as-is": "as-is", "bf16": "bf16", "f32": "f32"}
+    if text in known:
+        return known[text]
     raise UsageError(f"--hold is {text!r}", hint="Choose as-is, bf16 or f32.")
 
 

@@ -137,7 +137,7 @@ class Store:
         name = f"shard-{len(self.manifest.shards):05}.npz"
         unfinished = self.folder / f"{name}.part"
         with unfinished.open("wb") as file:
-            np.savez(file, **_pack(texts))
+            np.savez(file, allow_pickle=False, **_pack(texts))
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(self.folder / name)
