@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TORCH  := $(VENV)/.torch
 ARGS   ?=
 
 .PHONY: setup chat test lint fmt docs bench
@@ -32,7 +33,16 @@ $(READY): pyproject.toml
 chat: $(READY)
 	@$(BIN)/localspec chat $(ARGS)
 
-test: $(READY)
+# Only training needs PyTorch, and only the tests and those who train need it: a chat does not wait for it. The version
+# is pinned because pip prefers a smaller file for CPUs where one of this very version is at hand.
+$(TORCH): $(READY)
+	@exec 1>&2 </dev/null; set -e; \
+	echo "localspec: installing PyTorch for the tests of training"; \
+	$(BIN)/python -m pip install --disable-pip-version-check --no-input 'torch==2.13.0' \
+	  || { echo "localspec: PyTorch could not be installed (the reason is above)."; exit 1; }; \
+	touch $@
+
+test: $(TORCH)
 	@echo "localspec: running the whole test suite; the first run fetches a 98 MB and a 250 MB model" >&2
 	@$(BIN)/python -m pytest $(ARGS)
 
