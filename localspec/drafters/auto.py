@@ -6,7 +6,6 @@ and then costs. Without a controller that chooses, the members are asked in orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,21 +62,15 @@ class Auto:
             self._members.harmless(name, begin, None)
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
-        """The last draft that was made.
-
-        Whoever is asked after somebody drafted replaces that draft, which is allowed only where it consisted of
-        deterministic picks: a drawn token is never dropped.
-        """
-        self.heard, best = "none", EMPTY
-        for name, own in budget.turns() if budget.turns else self._in_order(budget):
-            if name not in self._members:
-                continue
-            draft = self._members.harmless(name, partial(self._members[name].propose, tokens, own), EMPTY)
+        """The draft of whoever the controller asks; without one that chooses, the first that is not empty."""
+        if budget.turns:
+            self.heard, draft = self._members.drafted(tokens, budget.turns())
+            return draft
+        for name in self.members:
+            self.heard, draft = self._members.drafted(tokens, [(name, budget)])
             if len(draft):
-                self.heard, best = name, draft
-                if draft.laws is not None or not budget.turns:
-                    break
-        return best
+                return draft
+        return EMPTY
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Tell the one whose draft it was what became of it, and the others that a round is over."""
@@ -85,6 +78,3 @@ class Auto:
 
     def close(self) -> None:
         self._members.close()
-
-    def _in_order(self, budget: Budget) -> Iterable[tuple[str, Budget]]:
-        return ((name, budget) for name in self.members)

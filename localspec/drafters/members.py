@@ -5,11 +5,12 @@ One that cannot be opened, or fails, is named in a warning and left out, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from localspec.core.draft import Verdict
-from localspec.drafters.base import Drafter, Lender
+from localspec.core.draft import EMPTY, Draft, Ids, Verdict
+from localspec.drafters.base import Budget, Drafter, Lender
 from localspec.engine.base import Pass
 from localspec.errors import DrafterError, LocalspecError, UsageError
 
@@ -52,6 +53,23 @@ class Members:
             self._warn(f"{self._whose} goes on without {name}, which failed: {_told(error)}")
             self._drafters.pop(name).close()
         return otherwise
+
+    def drafted(self, tokens: Ids, turns: Iterable[tuple[str, Budget]]) -> tuple[str, Draft]:
+        """Whose draft it is ("none" for an empty one) when those whose turn it is are asked one after the other.
+
+        Whoever is asked after somebody drafted replaces that draft, which is allowed only where it consisted of
+        deterministic picks: a drawn token is never dropped.
+        """
+        heard, best = "none", EMPTY
+        for name, budget in turns:
+            if name not in self:
+                continue
+            draft = self.harmless(name, partial(self[name].propose, tokens, budget), EMPTY)
+            if len(draft):
+                heard, best = name, draft
+                if draft.laws is not None:
+                    break
+        return heard, best
 
     def observe(self, result: Pass, verdict: Verdict | None, *, heard: str) -> None:
         """Tell the one that was heard what became of its draft, and the others that a round is over."""

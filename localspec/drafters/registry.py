@@ -26,7 +26,7 @@ class Option:
 @dataclass(frozen=True)
 class Entry:
     """One drafter. needs_draft: the pair must name a second model; uses_draft: it is opened if there is one;
-    grows_trees: drafts branch whatever `--tree` says; is_lookup: asking it costs nothing, or it minds that itself.
+    grows_trees: drafts branch whatever `--tree` says; is_lookup: asking it costs nothing.
     """
 
     name: str
@@ -97,14 +97,7 @@ REGISTRY: dict[str, Entry] = {
         Entry("medusa", "heads that guess several places", medusa.Options, medusa.Medusa, True, True, grows_trees=True),
         Entry("ngram", "prompt lookup: what followed last time", ngram.Options, ngram.Ngram, is_lookup=True),
         Entry("lookahead", "the verifier guesses for itself", lookahead.Options, lookahead.Lookahead, grows_trees=True),
-        Entry(
-            "cascade",
-            "several, asked in order of price",
-            cascade.Options,
-            cascade.Cascade,
-            uses_draft=True,
-            is_lookup=True,
-        ),
+        Entry("cascade", "several, asked in order of price", cascade.Options, cascade.Cascade, uses_draft=True),
         Entry("auto", "of several the one that pays in this round", auto.Options, auto.Auto, uses_draft=True),
     )
 }

@@ -1,4 +1,4 @@
-"""The controller behind `--drafter auto`: which of several drafters is asked in this round, how far, or none of them.
+"""The controller of drafters that ask others (`auto`, `cascade`): who is asked in this round, how far, or nobody.
 
 Each drafter keeps a length controller of its own; all of them write in the same books. In a round the lookups, which
 evaluate nothing, are asked first. A drafter whose steps cost time is asked when drafts of its kind have been bringing
@@ -104,7 +104,7 @@ class Choice:
         """One line: who drafted so far, and what the one that did most is doing now."""
         rounds = sum(self._heard.values())
         if not rounds:
-            return f"auto of {', '.join(self.arms)}: nothing measured yet"
+            return f"{', '.join(self.arms)}: nothing measured yet"
         shares = ", ".join(f"{name} in {count / rounds:.0%}" for name, count in self._heard.items() if count)
         busiest = max(self.arms, key=lambda name: self._heard[name])
         return f"drafted by {shares} of {rounds} rounds; {busiest} now: {self.arms[busiest].explain()}"

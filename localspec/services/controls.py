@@ -37,8 +37,8 @@ def control(
 ) -> Control:
     """What drafts are asked for, and how far each may go: N tokens, all places of a shape, N layers of a tree, or auto.
 
-    `members`: whom drafter auto chooses among, empty for others; `known`: the profile of a drafter to start from;
-    `watch`: also where the length is fixed somebody says when the pair cannot work well.
+    `members`: those that a controller chooses among, empty where the drafter decides; `known`: the profile of a drafter
+    to start from; `watch`: also where the length is fixed somebody says when the pair cannot work well.
     """
     if isinstance(tree, Shape):
         return tree, FixedLength(len(tree))

@@ -27,6 +27,7 @@ from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters
 from localspec.drafters.auto import Auto
 from localspec.drafters.base import Drafter
+from localspec.drafters.cascade import Cascade
 from localspec.engine import native
 from localspec.engine.base import Cancelled, Context
 from localspec.engine.context import ContextSettings
@@ -264,7 +265,7 @@ class Runtime:
                     N,
                     asked,
                     entry,
-                    members=self._drafter.members if isinstance(self._drafter, Auto) else (),
+                    members=self._chosen_among(N),
                     known=partial(self._known, here) if N and drafter != "none" else lambda name: None,
                     facts=self._facts(),
                     watch=not resume,  # a benchmark of many lengths says it in its table
@@ -315,6 +316,13 @@ class Runtime:
             logger.debug("drafter cannot be built", exc_info=error)
             self._report.warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {_told(error)}")
         return None
+
+    def _chosen_among(self, N: Length) -> Sequence[str]:
+        """Those that the controller chooses among; a cascade with a fixed length asks its members in its own way."""
+        drafter = self._drafter
+        if isinstance(drafter, Auto) or (isinstance(drafter, Cascade) and N == "auto"):
+            return drafter.members
+        return ()
 
     def _known(self, here: Circumstances, drafter: str) -> Profile | None:
         """What was learned of a drafter: as one of those that auto chooses among, or else alone."""

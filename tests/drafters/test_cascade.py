@@ -13,9 +13,8 @@ from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rejection import Rejection
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
-from localspec.drafters import cascade as module
 from localspec.drafters.base import Budget, Drafter
-from localspec.drafters.cascade import LONGEST_REST, Cascade, Member, Options
+from localspec.drafters.cascade import LONGEST_REST, Cascade, Options, Record
 from localspec.engine.base import Cancelled, Pass
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.errors import DrafterError, PairError, UsageError
@@ -28,13 +27,11 @@ RESULT: Pass = ToyContext(ToyModel(27)).prefill([1])  # type: ignore[assignment]
 
 @dataclass
 class Scripted:
-    """Says what it is told to say, takes the time it is told to take, and keeps what it hears."""
+    """Says what it is told to say and keeps what it hears."""
 
     name: str
     says: list[int] = field(default_factory=list)
-    takes_s: float = 0.0
     fails: str = ""
-    clock: Clock | None = None
     asked: int = 0
     begun: int = 0
     closed: int = 0
@@ -46,8 +43,6 @@ class Scripted:
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         self.asked += 1
-        if self.clock:
-            self.clock.now += self.takes_s
         self._fail("propose")
         return Draft.chain(self.says) if self.says else EMPTY
 
@@ -61,16 +56,6 @@ class Scripted:
     def _fail(self, when: str) -> None:
         if when == self.fails:
             raise RuntimeError(f"broken in {when}")
-
-
-class Clock:
-    """Time passes only when somebody says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
 
 
 class Shelf(Lender):
@@ -87,23 +72,14 @@ class Shelf(Lender):
         return member
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(module, "time", made)
-    return made
-
-
 def cascade(**members: Scripted | Exception) -> tuple[Cascade, Shelf]:
     shelf = Shelf(members)
     return Cascade(Options(",".join(members)), shelf), shelf
 
 
-def round_of(drafter: Cascade, *, taken: int = 0, clock: Clock | None = None, budget: Budget = FIXED) -> Draft:
-    """One round: the first `taken` tokens of the draft are accepted, the pass takes a second for each plain pass."""
+def round_of(drafter: Cascade, *, taken: int = 0, budget: Budget = FIXED) -> Draft:
+    """One round: the first `taken` tokens of the draft are accepted."""
     draft = drafter.propose(np.array([1, 2], dtype=np.int32), budget)
-    if clock:
-        clock.now += budget.price(1 + len(draft))
     taken = min(taken, len(draft))
     source, tested = ("bonus", taken) if taken == len(draft) else ("residual", taken + 1)
     drafter.observe(RESULT, Verdict(tuple(range(taken)), 5, source, tested))  # type: ignore[arg-type]
@@ -135,10 +111,9 @@ def test_everyone_is_told_and_the_verdict_goes_to_the_one_that_spoke() -> None:
 def test_a_round_that_was_given_up_teaches_nothing() -> None:
     member = Scripted("a", [7])
     drafter, _ = cascade(a=member, b=Scripted("b"))
-    drafter.propose(np.array([1], dtype=np.int32), ROOMY)
-    before = [replace(one) for one in drafter._members]
+    drafter.propose(np.array([1], dtype=np.int32), FIXED)
     drafter.observe(RESULT, None)
-    assert drafter._members == before
+    assert drafter._records == {"a": Record(), "b": Record()}
     assert member.heard == [None]
 
 
@@ -164,23 +139,23 @@ def start(drafter: Cascade) -> None:
     drafter.begin(np.array([1], dtype=np.int32), sampling=Sampling(), rule=rule, cancelled=lambda: False)
 
 
-def questions(drafter: Cascade, member: Scripted, clock: Clock, *, answers: int, taken: int = 0) -> list[int]:
+def questions(drafter: Cascade, member: Scripted, *, answers: int, taken: int = 0) -> list[int]:
     """How often the member was asked in each of so many answers of 40 rounds."""
     found = []
     for _ in range(answers):
         before = member.asked
         start(drafter)
         for _ in range(40):
-            round_of(drafter, taken=taken, clock=clock, budget=ROOMY)
+            round_of(drafter, taken=taken)
         found.append(member.asked - before)
     return found
 
 
-def test_a_member_that_loses_is_asked_in_fewer_and_fewer_answers(clock: Clock) -> None:
-    """A tenth of a plain pass, and nothing it says is ever taken."""
-    loser = Scripted("loser", [7], takes_s=0.1, clock=clock)
+def test_a_member_that_loses_is_asked_in_fewer_and_fewer_answers() -> None:
+    """Nothing it says is ever taken."""
+    loser = Scripted("loser", [7])
     drafter, _ = cascade(loser=loser, other=Scripted("other"))
-    asked = questions(drafter, loser, clock, answers=100)
+    asked = questions(drafter, loser, answers=100)
     assert 5 < asked[0] < 20, "a few refusals are no verdict, many are"
     looks = [at for at, count in enumerate(asked) if count]
     assert looks[:6] == [0, 2, 5, 10, 19, 36], "left out of 1, 2, 4, 8, 16 answers"
@@ -189,65 +164,32 @@ def test_a_member_that_loses_is_asked_in_fewer_and_fewer_answers(clock: Clock) -
     assert loser.begun == len(looks), "it does not even read the text"
 
 
-def test_a_member_whose_drafts_cost_more_rows_than_they_bring_is_a_loser_too(clock: Clock) -> None:
-    """Two tokens of eight are taken, where eight more rows cost four plain passes."""
-    wide = Scripted("wide", [*range(1, 9)], takes_s=0.5, clock=clock)
-    drafter, _ = cascade(wide=wide, other=Scripted("other"))
-    dear = replace(ROOMY, price=lambda count: 1.0 + 0.5 * (count - 1))
-    for _ in range(200):
-        round_of(drafter, taken=2, clock=clock, budget=dear)
-    assert wide.asked < 20
+def test_a_member_that_has_nothing_to_say_is_no_loser() -> None:
+    silent = Scripted("silent")
+    drafter, _ = cascade(silent=silent, good=Scripted("good", [7]))
+    assert questions(drafter, silent, answers=5, taken=1) == [40] * 5
 
 
-def test_with_a_fixed_length_only_refusals_count_not_the_clock(clock: Clock) -> None:
-    slow, bad = Scripted("slow", [7], takes_s=9.0, clock=clock), Scripted("bad", [8])
-    for member, taken, asked in ((slow, 1, 60), (bad, 0, None)):
-        silent = Scripted("silent", takes_s=9.0, clock=clock)
-        drafter, _ = cascade(silent=silent, member=member)
-        for _ in range(60):
-            round_of(drafter, taken=taken, clock=clock)
-        assert silent.asked == 60
-        assert member.asked == asked if asked else 5 < member.asked < 20
-
-
-def test_a_member_that_pays_is_asked_in_every_round(clock: Clock) -> None:
-    good = Scripted("good", [7, 8], takes_s=0.4, clock=clock)
-    drafter, _ = cascade(silent=Scripted("silent"), good=good)
-    for at in range(100):
-        round_of(drafter, taken=1 if at % 3 else 0, clock=clock, budget=ROOMY)
-    assert good.asked == 100
-
-
-def test_one_that_costs_nothing_is_asked_in_every_round_however_seldom_it_speaks(clock: Clock) -> None:
-    cheap = Scripted("cheap", takes_s=0.001, clock=clock)
-    drafter, _ = cascade(cheap=cheap, other=Scripted("other"))
-    assert questions(drafter, cheap, clock, answers=12) == [40] * 12
-    cheap.says = [7]
-    assert questions(drafter, cheap, clock, answers=12) == [40] * 12, "and however often it is wrong"
-
-
-def test_a_member_that_gets_better_is_taken_back(clock: Clock) -> None:
-    member = Scripted("member", [7, 8, 9], takes_s=0.1, clock=clock)
+def test_a_member_that_gets_better_is_taken_back() -> None:
+    member = Scripted("member", [7, 8, 9])
     drafter, _ = cascade(member=member, other=Scripted("other"))
-    questions(drafter, member, clock, answers=3)
-    asked = questions(drafter, member, clock, answers=20, taken=3)
+    questions(drafter, member, answers=3)
+    asked = questions(drafter, member, answers=20, taken=3)
     first = next(at for at, count in enumerate(asked) if count)
     assert asked[first:] == [40] * (20 - first)
-    assert drafter._members[0].pause == 1, "its past is forgiven"
+    assert drafter._records["member"].pause == 1, "its past is forgiven"
 
 
-def test_a_member_drafts_no_further_than_its_steps_pay_for() -> None:
-    """A third of a plain pass for a token: the third one is too unlikely, with what its row costs."""
-    member = Member(Scripted("a"), step=0.33)
-    budget = replace(ROOMY, price=lambda count: 1.0 + 0.1 * (count - 1))
-    pays = member.minded(budget).pays
-    assert [pays(depth, 0.75) for depth in (1, 2, 3)] == [True, True, False]
-    assert pays(1, 0.75), "another draft"
-    assert not pays(1, 0.4)
-    assert not member.minded(replace(budget, pays=lambda depth, confidence: False)).pays(1, 1.0)
-    assert Member(Scripted("a"), step=0.01).minded(budget) is budget
-    certain = replace(budget, asks=False)
-    assert member.minded(certain) is certain, "a fixed length is a fixed length"
+def test_where_a_controller_measures_it_says_whose_turn_it_is() -> None:
+    """And no record is kept: the controller may ask the worst of all as often as it likes."""
+    first, second = Scripted("first", [7]), Scripted("second", [8])
+    drafter, _ = cascade(first=first, second=second)
+    measured = replace(ROOMY, turns=lambda: [("second", ROOMY)])
+    for _ in range(60):
+        assert round_of(drafter, budget=measured).tokens.tolist() == [8]
+    assert (first.asked, second.asked) == (0, 60)
+    assert drafter.heard == "second"
+    assert drafter._records == {"first": Record(), "second": Record()}
 
 
 # -- what can go wrong -------------------------------------------------------------------------------------------------
