@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from localspec.core.draft import Ids
 from localspec.engine import native
+from localspec.engine.asking import gives_layer_inputs
 from localspec.engine.batch import TokenBatch
+from localspec.engine.hidden import check_final
 from localspec.engine.model import LlamaModel
 from localspec.engine.native import lib
 from localspec.errors import DecodeError, LoadError
@@ -54,6 +56,7 @@ class Farm:
 
     def __init__(self, model: LlamaModel, settings: FarmSettings) -> None:
         """Raises `LoadError`: no context of this size, or no hidden rows from this model."""
+        _check(model, settings.layers)
         self.model = model
         self.settings = settings
         self.width = int(lib.llama_model_n_embd(model.handle))
@@ -77,17 +80,7 @@ class Farm:
             )
         self._memory = lib.llama_get_memory(self._handle)
         self._batch = TokenBatch(params.n_batch, 1)
-        self._ask_for_layers()
-
-    def _ask_for_layers(self) -> None:
-        if self.settings.layers and native.set_layer_input is None:
-            raise LoadError("this build of llama.cpp gives no layer inputs", hint="Reinstall llama-cpp-python.")
-        for layer in self.settings.layers:
-            if not 0 <= layer < self.model.layers:
-                raise LoadError(
-                    f"layer {layer} does not exist: {self.model.path.name} has layers 0 to {self.model.layers - 1}",
-                    hint="Choose others with --layers.",
-                )
+        for layer in settings.layers:
             native.set_layer_input(self._handle, layer, True)
 
     def clear(self, plot: int) -> None:
@@ -150,3 +143,19 @@ class Farm:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check(model: LlamaModel, layers: Sequence[int]) -> None:
+    """Raises `LoadError` for what llama.cpp would end the process over, or answer with old numbers."""
+    for layer in layers:
+        if not 0 <= layer < model.layers:
+            raise LoadError(
+                f"layer {layer} does not exist: {model.path.name} has layers 0 to {model.layers - 1}",
+                hint="Choose others with --layers.",
+            )
+    if layers and not gives_layer_inputs(model, layers):
+        raise LoadError(
+            f"llama.cpp does not give the hidden states between the layers of {model.architecture}",
+            hint="Train a head for another verifier, like a llama or qwen3 model.",
+        )
+    check_final(model)
