@@ -125,15 +125,17 @@ class Proposer:
             asks=self._controller.asks,
             price=self._controller.price,
         )
-        return replace(budget, turns=partial(self._turns, budget)) if self._chooser else budget
+        return replace(budget, turns=partial(self._turns, budget, depth)) if self._chooser else budget
 
-    def _turns(self, budget: Budget) -> Iterator[tuple[str, Budget]]:
+    def _turns(self, budget: Budget, depth: int) -> Iterator[tuple[str, Budget]]:
         """Whom the controller has asked, with their budgets."""
         assert self._chooser is not None
         self._said = {}
         for name, limit, branches in self._chooser.turns():
             self._claims = self._said[name] = []
-            yield name, replace(budget, limit=min(limit, budget.limit), tree=budget.tree if branches else None)
+            most = min(limit, budget.limit)
+            tree = _fitting(budget.tree, most, budget.leaves, depth) if budget.tree and branches else None
+            yield name, replace(budget, limit=most, tree=tree)
 
     def _pays(self, depth: int, confidence: float) -> bool:
         pays = self._controller.pays(depth, confidence)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from localspec.core.coupled import Coupled
-from localspec.core.draft import EMPTY, Draft
+from localspec.core.draft import EMPTY, Draft, Ids
+from localspec.core.growth import Growth
 from localspec.core.law import Law
 from localspec.core.sampling import Sampling
 from localspec.drafters.auto import Auto, Options
@@ -140,3 +141,31 @@ def test_the_text_is_the_verifiers_whoever_is_chosen(order: str) -> None:
             assert sum(share.rounds for share in stats.shares.values()) == stats.verifier_passes
             assert sum(share.drafted for share in stats.shares.values()) == stats.drafted
             assert sum(share.accepted for share in stats.shares.values()) == stats.accepted
+
+
+class Told(Choice):
+    """Has one drafter asked, for a smaller draft than the round has room for."""
+
+    def turns(self) -> Iterator[tuple[str, int, bool]]:
+        yield "model", 3, True
+        yield "model", 2, False
+
+
+def test_a_tree_has_no_more_nodes_than_its_drafter_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree was fitted to the largest limit of all drafters, so one that had measured nothing could leap to it."""
+    books = Books(32)
+    chooser, model = Told({"model": AutoLength(books=books)}, books), Scripted("model")
+    asked: list[Budget] = []
+
+    def propose(tokens: Ids, budget: Budget) -> Draft:
+        asked.append(budget)
+        return EMPTY
+
+    monkeypatch.setattr(model, "propose", propose)
+    drafter, _ = auto(model=model)
+    proposer = Proposer(drafter, chooser, vocab=toy().vocab, warn=pytest.fail, tree=Growth(nodes=32, depth=15))
+    proposer.propose(TEXT, 15, leaves=4, depth=10)
+    (branching, chain) = asked
+    assert isinstance(branching.tree, Growth)
+    assert (branching.limit, branching.tree.nodes, branching.tree.leaves, branching.tree.depth) == (3, 3, 4, 10)
+    assert (chain.limit, chain.tree) == (2, None)
