@@ -18,7 +18,7 @@ from typing import Any
 
 from localspec.catalog import machine, registry
 from localspec.drafters import registry as drafters
-from localspec.errors import ContextFullError, LocalspecError, UsageError
+from localspec.errors import ContextFullError, DrafterError, LocalspecError, UsageError
 from localspec.planner import plan as arithmetic
 from localspec.planner.plan import Candidate, Costs, Trace, Walk
 from localspec.planner.profile import Profile
@@ -49,6 +49,7 @@ MEMORY_BOUND = 2.0
 """Plain passes that 16 rows may cost for lookahead to be worth a try."""
 TRIED = 3
 """Prompts that a drafter is tried on."""
+OTHERS = "Leave --drafter out, or choose --drafter ngram."
 
 
 @dataclass(frozen=True)
@@ -213,18 +214,24 @@ def plan(choice: PairChoice, engine: EngineSettings, request: Request, report: R
     members = pair.among if is_open else (pair.drafter,)
     # Opened for the drafter that needs a second model, if there is one: that fetches and checks the draft.
     opener = next((name for name in members if drafters.entry(name).uses_draft), members[0])
+    if opener == "none":
+        raise UsageError("--drafter none leaves nothing to plan.", hint="Leave it out, or name another drafter.")
     room = min(MOST, max(ROOM, (arithmetic.LONGEST + 1) * request.parallel - 1))
     options = request.options if opener in (pair.drafter, *members[:1]) else {}
-    opened = replace(choice, drafter=opener, N=room, tree="none", options=options)
+    # Where the pair's own drafter opens it, a head may say which drafter it is for.
+    named_ = None if is_open and opener == members[0] else opener
+    opened = replace(choice, drafter=named_, N=room, tree="none", options=options)
     with Runtime.open(opened, engine, report) as runtime:
-        members = runtime.pair.among if is_open else (opener,)  # a head has said by now which drafter it is for
+        members = runtime.pair.among if is_open else (opener,)
         wanted = [name for name in members if runtime.drafter != "none" or not drafters.entry(name).needs_draft]
         asked = replace(request, answer=plan_texts.settings_for(request.answer))
         return measured(runtime, asked, [name for name in wanted if name != "none"], free, report)
 
 
 def measured(runtime: Runtime, request: Request, names: Sequence[str], free: int | None, report: Report) -> Plan:
-    """Plan for an open pair and these drafters."""
+    """Plan for an open pair and these drafters. Raises `DrafterError` when none of them can be used."""
+    if not names:
+        raise DrafterError("there is no drafter left to plan for", hint=OTHERS)
     texts = answered(runtime, request, report)
     asked = {name: read(runtime, name, texts, request, report) for name in names}
     times = timed(runtime, texts, asked, request, report)
@@ -238,6 +245,8 @@ def measured(runtime: Runtime, request: Request, names: Sequence[str], free: int
     judged += tried(
         runtime, [name for name, found in asked.items() if found is None], judged, texts, costs, request, report
     )
+    if not judged:
+        raise DrafterError(f"{', '.join(names)} could not be tried, so there is nothing to plan", hint=OTHERS)
     chosen, fallback = choose(judged, request)
     shown = max((one.best for one in judged), key=lambda one: one.speedup, default=None)
     everything = [each for one in judged for each in one.candidates]

@@ -146,6 +146,28 @@ def test_a_draft_that_does_not_fit_leaves_prompt_lookup(prompts: Path, capsys: p
     assert shown.err.startswith("warning: Drafter model cannot be used")
 
 
+def test_a_head_says_which_drafter_it_is_for(prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pair was opened for a draft model, which a head is not, and the plan was made without it."""
+    assert plan(prompts, "--json", "--temperature", "0", models=pair("verifier", "eagle3")) == 0
+    shown = capsys.readouterr()
+    assert "cannot be used" not in shown.err
+    tried = {one["drafter"]: one["tried"] for one in json.loads(shown.out)["drafters"]}
+    assert tried["eagle3"]
+    assert not tried["ngram"]
+
+
+@pytest.mark.parametrize(("drafter", "code", "said"), [("none", 2, "nothing to plan"), ("model", 1, "no drafter left")])
+def test_nobody_to_plan_for_is_one_sentence(
+    prompts: Path, drafter: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended as a bug report, because the best of no candidates was looked for."""
+    assert plan(prompts, "--drafter", drafter, models=pair("verifier", "foreign")) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert "hint: Leave --drafter out" in shown.err or "hint: Leave it out" in shown.err
+
+
 def test_a_picture_is_drawn(prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan(prompts, "--temperature", "0", "--plot", str(tmp_path / "plan.png")) == 0
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
