@@ -83,3 +83,9 @@ class BusyError(LocalspecError):
 
 class DrafterError(LocalspecError):
     """A drafter cannot be built from its options, or failed while drafting."""
+
+
+def in_one_line(error: Exception) -> str:
+    """An error and its remedy, for a warning."""
+    reason = str(error).rstrip(".") or type(error).__name__
+    return f"{reason}. {error.hint}".rstrip() if isinstance(error, LocalspecError) else f"{reason}."

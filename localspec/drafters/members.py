@@ -12,7 +12,7 @@ from typing import TypeVar
 from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.drafters.base import Budget, Drafter, Lender
 from localspec.engine.base import Pass
-from localspec.errors import DrafterError, LocalspecError, UsageError
+from localspec.errors import DrafterError, UsageError, in_one_line
 
 T = TypeVar("T")
 COMBINING = ("cascade", "auto")
@@ -50,7 +50,7 @@ class Members:
         except Exception as error:
             if len(self._drafters) == 1:
                 raise
-            self._warn(f"{self._whose} goes on without {name}, which failed: {_told(error)}")
+            self._warn(f"{self._whose} goes on without {name}, which failed: {in_one_line(error)}")
             self._drafters.pop(name).close()
         return otherwise
 
@@ -88,10 +88,4 @@ class Members:
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
-            self._warn(f"{self._whose} goes on without {name}: {_told(error)}")
-
-
-def _told(error: Exception) -> str:
-    """An error and its remedy in one line."""
-    reason = str(error).rstrip(".") or type(error).__name__
-    return f"{reason}. {error.hint}".rstrip() if isinstance(error, LocalspecError) else f"{reason}."
+            self._warn(f"{self._whose} goes on without {name}: {in_one_line(error)}")

@@ -33,7 +33,7 @@ from localspec.engine.base import Cancelled, Context
 from localspec.engine.context import ContextSettings
 from localspec.engine.devices import default_threads
 from localspec.engine.vocab import LlamaVocab
-from localspec.errors import CatalogError, ContextFullError, LocalspecError, PairError, UsageError
+from localspec.errors import CatalogError, ContextFullError, LocalspecError, PairError, UsageError, in_one_line
 from localspec.loop.control import Controller, FixedLength
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
@@ -314,7 +314,7 @@ class Runtime:
             raise
         except Exception as error:
             logger.debug("drafter cannot be built", exc_info=error)
-            self._report.warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {_told(error)}")
+            self._report.warn(f"Drafter {drafter} cannot be used, plain decoding goes on: {in_one_line(error)}")
         return None
 
     def _chosen_among(self, N: Length) -> Sequence[str]:
@@ -448,7 +448,7 @@ class Runtime:
         """It failed: say so once and decode plainly until another one is chosen."""
         self._report.warn(reason)
         self._shelf = {way: kept for way, kept in self._shelf.items() if kept.drafter is not self._drafter}
-        self._drafter = None
+        self._drafter, self._uses_head = None, False
 
     def _speak_up(self) -> None:
         """Say what the controller found wrong with the pair."""
@@ -518,12 +518,6 @@ class Runtime:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _told(error: Exception) -> str:
-    """An error and its remedy in one line."""
-    reason = str(error).rstrip(".") or type(error).__name__
-    return f"{reason}. {error.hint}".rstrip() if isinstance(error, LocalspecError) else f"{reason}."
 
 
 def _with_defaults(name: str, lender: PairLender) -> Drafter:

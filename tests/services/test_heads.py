@@ -96,6 +96,21 @@ def test_the_verifier_keeps_rows_only_while_the_head_drafts() -> None:
         assert tiny.answer(pair, longer, max_tokens=5).stats.drafted > 0
 
 
+def test_after_a_head_has_failed_nothing_is_kept_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier went on keeping rows, in every later answer, for a drafter that was switched off."""
+    with tiny.open_pair(draft="eagle3", drafter="eagle3", N=4, report=Collected()) as pair:
+        plain = tiny.answer(pair, speculate=False).tokens
+        tiny.answer(pair)
+        rows = capture(pair)
+        assert rows.on
+        (head,) = pair._lent
+        monkeypatch.setattr(head.context, "follow", lambda *_, **__: 1 // 0)
+        assert tiny.answer(pair).tokens == plain
+        assert pair.drafter == "none"
+        assert tiny.answer(pair).tokens == plain
+        assert not rows.on
+
+
 def test_ways_that_are_resumed_listen_or_not() -> None:
     with tiny.open_pair(draft="eagle3", drafter="eagle3", N=4) as pair:
         plain = tiny.answer(pair, speculate=False).tokens
