@@ -20,6 +20,7 @@ from localspec.planner.profile import Profile
 # All costs are in plain passes: seconds / t(1).
 LENGTHS = (1, 2, 3, 5, 7, 11, 15)  # few, so that a backend can reuse its graphs; n = N + 1 lies on usual tiles
 LEAPS = (1, 3, 7)  # longest drafts while nothing wider than this was measured
+PROOF = 7  # the same for a free drafter, before what a profile says of t(n) was seen to be right
 WORTH_KEEPING = 24  # rounds from which on what was learned makes a profile
 RESERVE = 1.5  # what first curiosity leaves for later looks
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
@@ -107,8 +108,14 @@ class AutoLength:
         self._cut = room < self._longest
         if room > 0 and self._passes.is_known:
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
-            is_trusted = self._speaks and self._draft <= FREE and not self._passes.is_hearsay
-            reach = min(room, self._longest, self._longest if is_trusted else self._frontier())
+            # Where t(n) was only heard of, its first draft puts that to the test and should do no great harm.
+            if not (self._speaks and self._draft <= FREE):
+                reach = self._frontier()
+            elif self._passes.is_hearsay:
+                reach = max(PROOF, self._frontier())
+            else:
+                reach = self._longest
+            reach = min(room, self._longest, reach)
             self._limit = self._attempt(reach) if self._speaks else self._best(reach)
         if self._limit != self._bars_limit or self._books.rounds % FRESH == 0 or self._books.rounds < FIRST_ROUNDS:
             self._bars, self._bars_limit = {}, self._limit

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from localspec.planner.controller import AutoLength
+from localspec.loop.control import RoundReport
+from localspec.planner.controller import PROOF, AutoLength
 from localspec.planner.costs import PassCosts
 from localspec.planner.profile import Attempt, Profile
 from localspec.planner.treecontrol import AutoTree
@@ -76,6 +77,41 @@ def test_a_wrong_profile_costs_at_most_two_percent(shape: str, wrong: str) -> No
                 ratios[draft, rate, spread] = run.speed / fixed_speed(0, machine, words(rate, spread), tokens=1000)
 
     assert min(ratios.values()) >= 0.98, ratios
+
+
+STEEP = {1: 0.0089, 2: 0.0185, 3: 0.0288, 4: 0.0280, 8: 0.0451, 16: 0.0712}
+
+
+def test_a_free_drafter_goes_far_enough_to_see_what_long_drafts_bring() -> None:
+    """A right profile silenced prompt lookup: here three tokens pay for nothing, seven do.
+
+    The purse could not bear the pass over four tokens that would have shown the profile to be right, so drafts were
+    held to two, which never pay; on real texts nothing was ever drafted.
+    """
+    controller = AutoLength(Profile(tuple(STEEP.items()), 0.0, (0.9,) * 8, Attempt(((1, 1.0),), 1.0, 1.0)), lookup=True)
+    drafts = []
+    for _ in range(20):
+        limit, count = controller.limit(30), 0
+        while count < limit and controller.pays(count + 1, 0.93):
+            count += 1
+        drafts.append(count)
+        times = sorted(STEEP)
+        took = float(np.interp(1 + count, times, [STEEP[at] for at in times]))
+        controller.observe(
+            RoundReport(
+                drafted=count,
+                tested=count,
+                accepted=count,
+                refused=False,
+                draft_s=0.0,
+                verify_s=took,
+                context=100,
+                confidences=(0.93,) * count,
+            )
+        )
+    first = next(at for at, count in enumerate(drafts) if count)
+    assert first < 12
+    assert 4 <= drafts[first] <= PROOF
 
 
 @pytest.mark.parametrize("shape", ["flat", "stepped", "Q4_0", "F32"])
