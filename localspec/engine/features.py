@@ -46,6 +46,7 @@ class Capture:
         self._start = 0
         self._raw = np.empty((batch if reduce else 0, raw_width), dtype=np.float32)
         self._waiting = 0  # rows in `_raw`: the last ones before `end`
+        self._failure: Exception | None = None  # of `reduce`, while the text was evaluated
         # Memory is only touched as the text grows; a window needs room to move in.
         room = capacity if spec.window is None else min(capacity, 2 * spec.window + batch)
         self._rows = np.empty((room, self.width), dtype=np.float32)
@@ -62,7 +63,13 @@ class Capture:
         return settled - self._kept(settled - self._start, self._waiting)
 
     def rows(self, start: int, stop: int) -> Rows:
-        """(stop - start, width) view of the rows of these positions, valid until the next evaluation."""
+        """(stop - start, width) view of the rows of these positions, valid until the next evaluation.
+
+        Raises what `reduce` raised, also when that was earlier: whoever reads rows has to hear of it, not whoever
+        evaluates a text.
+        """
+        if self._failure is not None:
+            raise self._failure
         self._settle()
         assert self._start <= start <= stop <= self.end, f"rows {start} .. {stop} of {self._start} .. {self.end}"
         return self._rows[start - self._start : stop - self._start]
@@ -95,8 +102,8 @@ class Capture:
         if self._reduce is None:
             self._put(rows)
         else:
-            if self._waiting + len(rows) > len(self._raw):
-                self._settle()
+            if self._waiting + len(rows) > len(self._raw) and not self._settles():
+                return
             self._raw[self._waiting : self._waiting + len(rows)] = rows
             self._waiting += len(rows)
         self.end += len(rows)
@@ -112,6 +119,14 @@ class Capture:
         self.end = length
         if length <= self._start:
             self._start = self.end = length if self.spec.window is not None else 0
+
+    def _settles(self) -> bool:
+        """Do the waiting rows go where they belong? If not nobody listens any more, and `rows` tells why."""
+        try:
+            self._settle()
+        except Exception as error:  # noqa: BLE001  whatever it is, it is not the business of who evaluates
+            self._failure, self.on = error, False
+        return self._failure is None
 
     def _settle(self) -> None:
         """Reduce the rows that wait for it."""

@@ -18,7 +18,7 @@ from localspec.engine.base import FeatureSpec
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.features import Capture
 from localspec.engine.model import LlamaModel
-from localspec.errors import LoadError
+from localspec.errors import DecodeError, LoadError
 from tests import zoo
 
 SMALL = ContextSettings(capacity=256, draft_room=6, leaves=4, flash_attn="off")
@@ -336,3 +336,20 @@ def test_a_failing_reduction_loses_its_rows_only() -> None:
     failing = False
     capture.add(0, np.ones((4, 1), dtype=np.float32))
     assert (capture.rows(0, 4) == 1.0).all()
+
+
+def test_a_reduction_that_fails_while_a_text_is_read_is_the_readers_business(loaded: dict[str, LlamaModel]) -> None:
+    """A head that could not encode its rows ended the generation: the verifier's own prefill raised its error."""
+
+    def reduce(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        raise DecodeError("the head cannot take these rows")
+
+    with LlamaContext(loaded["llama"], replace(SMALL, batch=16)) as context:
+        capture = context.capture(FeatureSpec((1,)), reduce=reduce, width=4)
+        result = context.prefill(TEXT[:100])
+        assert result is not None
+        assert result.rows == 1
+        assert not capture.on
+        context.prefill(TEXT[:110])
+        with pytest.raises(DecodeError, match="cannot take these rows"):
+            capture.rows(0, 1)

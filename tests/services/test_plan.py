@@ -61,7 +61,7 @@ def test_a_walk_is_what_decoding_does(pair: Runtime, law: str, N: int, drafter: 
         assert walk.tokens == stats.completion_tokens
         assert (walk.passes, walk.accepted, walk.tested) == (stats.verifier_passes, stats.accepted, stats.tested)
         # A draft that strays may come upon an end token, and is shorter then.
-        assert 0.95 * walk.drafted <= stats.drafted <= walk.drafted
+        assert 0.8 * walk.drafted <= stats.drafted <= walk.drafted
 
 
 def test_rejection_is_foretold_in_expectation(pair: Runtime) -> None:
