@@ -183,6 +183,7 @@ def record(folder: Path, model: bytes, rng: random.Random) -> list[str]:
 def profile(folder: Path, model: bytes, rng: random.Random) -> list[str]:
     """A measured profile is written over and over: it is one of those that were written."""
     os.environ["LOCALSPEC_CACHE"] = str(folder)
+    os.environ["LOCALSPEC_PROFILES"] = "on"
     about = Circumstances("/m 1 2", None, "ngram", "none", {}, "chip", "1", 2, 0, None, "f16", None, "auto")
     versions = [Profile(verify_s=((1, 0.01), (2, 0.001 * number))) for number in range(20, 120)]
     report = Collected()

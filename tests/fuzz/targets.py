@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from unittest.mock import patch
 
 from localspec.catalog import registry, vocabularies
 from localspec.catalog.checks import Expected, known_sha256
@@ -240,8 +241,7 @@ def read_wheel_record(data: bytes, folder: Path) -> None:
 def read_verified(data: bytes, folder: Path) -> None:
     """The record of a check: whatever it holds, it is believed only when it is about this file."""
     path = written(b"model", folder, "model.gguf")
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["LOCALSPEC_CACHE"] = cache
+    with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ, {"LOCALSPEC_CACHE": cache}):
         from localspec.catalog.checks import _record, remember
 
         remember(path, "0" * 64)
@@ -256,13 +256,13 @@ PROFILE = Profile(verify_s=((1, 0.01), (2, 0.02)), acceptance=(0.5, 0.25))
 
 def read_profile(data: bytes, folder: Path) -> str:
     """A profile that is damaged is left out with a note; what is read can be used."""
-    os.environ["LOCALSPEC_CACHE"] = str(folder)
     report = Collected()
-    profiles = Profiles(report)
-    path = profiles.path(CIRCUMSTANCES)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-    found = profiles.read(CIRCUMSTANCES)
+    with patch.dict(os.environ, {"LOCALSPEC_CACHE": str(folder), "LOCALSPEC_PROFILES": "on"}):
+        profiles = Profiles(report)
+        path = profiles.path(CIRCUMSTANCES)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        found = profiles.read(CIRCUMSTANCES)
     if found is not None:
         AutoLength(found).limit(8)
     return "".join(report.notes)
