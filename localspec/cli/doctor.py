@@ -91,6 +91,7 @@ def show_problems(console: Console, found: Diagnosis) -> None:
     """What stands in the way, and what helps."""
     if not found.problems:
         console.print("No known problems.", style="green")
+        console.print("`localspec plan` measures how to speculate here, or whether at all.", style="dim", markup=False)
         return
     console.print("Problems", style="bold red")
     for problem in found.problems:
