@@ -55,5 +55,5 @@ def instead() -> Iterator[None]:
     def rule(settings: AnswerSettings) -> Rule:
         return Stock(np.random.default_rng(settings.seed))
 
-    with mock.patch("localspec.services.runtime._rule", rule):
+    with mock.patch("localspec.services.runtime.rule_of", rule):
         yield

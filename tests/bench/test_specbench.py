@@ -13,7 +13,7 @@ from bench.harness import Size
 from localspec.errors import UsageError
 from tests import zoo
 
-ASKED = {"lookup": Size(1, 6, 1, ("code-edit",))}
+ASKED = {"lookup": Size(1, 6, 1, ("code-edit",)), "plan": Size(1, 12, 1, ("qa",))}
 SMALL = Size(1, 6, 1, ("qa",))
 
 

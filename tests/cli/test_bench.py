@@ -147,7 +147,7 @@ def test_the_built_in_prompts_are_used_without_a_file(asked: Asked) -> None:
     asked.pair = ToyPair(context_size=4096)
     assert main(["bench", "--repeats", "1", "--max-tokens", "4", "--json"]) == 0
     assert asked.request is not None
-    assert len(asked.request.prompts) == 7
+    assert len(asked.request.prompts) == 9
 
 
 def test_the_table_shows_losers_as_losers(run: Run, asked: Asked) -> None:

@@ -253,8 +253,9 @@ def test_a_draft_that_does_not_fit_goes_to_the_cpu(roomy: Gpu, report: Collected
         assert layers(runtime) == (2, 0)
         assert runtime.drafter == "model"
         assert tiny.answer(runtime).stats.accepted > 0
-    assert len(report.warnings) == 1
-    assert "draft did not fit" in report.warnings[0]
+    fit, device = report.warnings
+    assert "draft did not fit" in fit
+    assert "The draft is on the CPU" in device
 
 
 def test_a_draft_that_fits_nowhere_is_left_out(roomy: Gpu, report: Collected) -> None:

@@ -201,7 +201,7 @@ def stored(profiles: Profiles) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-@pytest.mark.parametrize("drafter", ["model", "ngram", "cascade", "lookahead"])
+@pytest.mark.parametrize("drafter", ["model", "ngram", "lookahead"])
 def test_a_second_session_starts_where_the_first_one_ended(profiles: Profiles, drafter: str) -> None:
     with opened(drafter=drafter) as runtime:
         assert runtime.control[1].explain() == "N=auto, nothing measured yet"
