@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from localspec.catalog.positions import Positions
 from localspec.catalog.reference import LocalFile, Named, Source, is_name, parse
+from localspec.catalog.texts import read_text
 from localspec.errors import RegistryError, UsageError
 
 if sys.version_info >= (3, 11):
@@ -94,7 +95,7 @@ def load(user_file: Path | None = None) -> Registry:
     if path is None:
         return registry
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RegistryError(f"{path} cannot be read: {reason}.", hint="Set or unset LOCALSPEC_MODELS.") from error

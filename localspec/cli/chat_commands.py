@@ -124,7 +124,8 @@ def change(session: Session, rest: str) -> None:
 def speculate(session: Session, rest: str) -> None:
     """Drafting on or off."""
     if rest not in ("on", "off"):
-        raise UsageError(f"/spec takes on or off; it is {'on' if session.speculate else 'off'}", hint="Try /spec off.")
+        now, other = ("on", "off") if session.speculate else ("off", "on")
+        raise UsageError(f"/spec takes on or off; it is {now}", hint=f"Try /spec {other}.")
     session.speculate = rest == "on"
     session.tell(f"Speculation is {rest}; the text follows the same law either way.")
 

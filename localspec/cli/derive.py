@@ -61,7 +61,7 @@ def derive(
     asked = Request(
         type=type_.upper() if type_ else None,
         drop=drop_layers,
-        without=_ids(layers) if layers else (),
+        without=() if layers is None else _ids(layers),
         out=to,
         tokens=tokens,
     )
@@ -122,7 +122,11 @@ def _ids(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) > MOST_LAYERS:
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or not int(first) <= int(last or first) <= MOST_LAYERS
+        ):
             raise UsageError(f"--layers is {text!r}.", hint="Write ids from 0, like 20,21 or 20-23.")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)

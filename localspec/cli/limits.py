@@ -40,7 +40,7 @@ LIMITS = {
     "ctx-size": Limit(int, "1 or more", 1),
     "gpu-layers": Limit(int, "auto, 0 (none) or more; 999 is all", 0),
     "draft-gpu-layers": Limit(int, "auto, 0 (none) or more; 999 is all", 0),
-    "threads": Limit(int, "1 or more", 1),
+    "threads": Limit(int, "between 1 and 512", 1, 512),
 }
 
 

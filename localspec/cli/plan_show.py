@@ -95,7 +95,7 @@ def candidates(console: Console, document: Document) -> None:
     console.print(Text("\nAround the optimum, all answers together", style="bold"))
     for one in document["candidates"]:
         console.print(Text(f"{way(one)}: median {one['speedup']:.2f}x"))
-        console.print(Padding(Text(one["arithmetic"], style="dim"), (0, 0, 0, 2)))
+        console.print(Padding(Text(one["arithmetic"], style="dim"), (0, 0, 0, 2), expand=False))
     points = document["profile"]["verify_s"]
     line = ", ".join(f"{point['n']}: {1000 * point['s']:.1f}" for point in points)
     console.print(Text(f"One verifier pass over n tokens, ms: {line}", style="dim"))
@@ -107,7 +107,7 @@ def section(console: Console, title: str, lines: list[str]) -> None:
 
     console.print(Text(f"\n{title}", style="bold"))
     for line in lines:
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
+        console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
 
 
 def checks(console: Console, document: Document) -> None:

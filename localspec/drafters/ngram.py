@@ -187,7 +187,9 @@ def read_corpus(name: str) -> str:
     try:
         path = Path(os.path.expanduser(name))
         size = path.stat().st_size
-        text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else None
+        with path.open("rb") as file:  # a device tells no size and has no end
+            data = file.read(MOST_BYTES + 1)
+        text = data.decode("utf-8") if len(data) <= MOST_BYTES else None
     except UnicodeDecodeError as error:
         raise UsageError(
             f"option corpus is {name}, which is not UTF-8 text (byte {error.start})",
@@ -201,7 +203,8 @@ def read_corpus(name: str) -> str:
         ) from None
     if text is None:
         raise UsageError(
-            f"option corpus is {name}, which has {size:,} bytes", hint=f"Name a file of at most {MOST_BYTES:,} bytes."
+            f"option corpus is {name}, which has {max(size, len(data)):,} bytes{'' if size else ' or more'}",
+            hint=f"Name a file of at most {MOST_BYTES:,} bytes.",
         )
     return text
 

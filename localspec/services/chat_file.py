@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from localspec.catalog.texts import read_text
 from localspec.errors import UsageError
 from localspec.loop.answer import FinishReason
 
@@ -74,7 +75,7 @@ def read(path: Path) -> tuple[str | None, list[Turn]]:
     """The system message and the turns of a file. Raises `UsageError` that says what is wrong with it."""
     path = Path(os.path.expanduser(path))
     try:
-        document = json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
+        document = json.loads(read_text(path, errors="surrogatepass"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {_reason(error)}", hint="See the file name and its folder.") from error
     except (ValueError, RecursionError) as error:

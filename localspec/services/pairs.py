@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from localspec.catalog.registry import Pair, Registry
+from localspec.catalog.texts import read_text
 from localspec.core.growth import Growth
 from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters
@@ -100,7 +101,7 @@ def read_tree(text: str) -> Shape | Growth | None:
     if all(part.strip().isdecimal() for part in text.split(",")):
         return Shape.parse(text)
     try:
-        listed = json.loads(Path(os.path.expanduser(text)).read_text(encoding="utf-8"))
+        listed = json.loads(read_text(Path(os.path.expanduser(text))))
         if not listed or not isinstance(listed, list):
             raise ValueError(text)
         return Shape.of([[index(rank) for rank in place] for place in listed])

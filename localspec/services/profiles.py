@@ -93,7 +93,8 @@ class Profiles:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, LocalspecError) as error:
-            self._report.note(f"The profile {path} cannot be used and is made anew: {str(error).rstrip('.')}.")
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self._report.note(f"The profile {path} cannot be used and is made anew: {reason.rstrip('.')}.")
         return None
 
     def write(self, circumstances: Circumstances, profile: Profile) -> Path | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.catalog.texts import read_text
 from localspec.errors import UsageError
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
@@ -37,7 +38,7 @@ def built_in() -> list[Prompt]:
 def read(path: Path) -> list[Prompt]:
     """The prompts of a file. Raises `UsageError` that names file and line."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_text(path, encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text (byte {error.start}).", hint=FORM) from error
     except OSError as error:

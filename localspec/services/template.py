@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from localspec.catalog.texts import read_text
 from localspec.errors import LocalspecError, TemplateError, UsageError
 from localspec.services import sandbox
 from localspec.services.formats import FORMATS
@@ -118,7 +119,7 @@ def choose(name: str | None, own: str | None, *, bos: str, eos: str) -> Template
     source = own if name is None else FORMATS.get(name)
     if source is None:
         try:
-            source = Path(os.path.expanduser(str(name))).read_text(encoding="utf-8")
+            source = read_text(Path(os.path.expanduser(str(name))))
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"--template {name} is neither a known format nor a readable file",

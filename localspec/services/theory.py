@@ -20,6 +20,7 @@ from localspec.core.rejection import Rejection
 from localspec.core.rule import Rule
 from localspec.core.statistics import ChiSquare
 from localspec.drafters.base import Budget
+from localspec.errors import UsageError
 from localspec.loop.round import play_round
 from localspec.services.report import Report
 from localspec.services.settings import Acceptance
@@ -46,7 +47,7 @@ class Checked:
 
     @property
     def passed(self) -> bool:
-        return self.test.chi2 < self.test.critical(CONFIDENCE)
+        return self.test.dof == 0 or self.test.chi2 < self.test.critical(CONFIDENCE)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -114,7 +115,10 @@ def check(*, samples: int, N: int, seed: int, acceptance: Acceptance, report: Re
             if step % TOLD == 0 or step == samples:
                 report.progress(what, step, samples, "steps")
         rows.append(Checked(quality, pair.alpha(), accepted, tested, against_the_law(counts, pair)))
-    return Check(samples, N, seed, acceptance, tuple(rows))
+    found = Check(samples, N, seed, acceptance, tuple(rows))
+    if found.test.dof == 0:
+        raise UsageError(f"--samples {samples} is too few to test anything.", hint="Try --samples 1000.")
+    return found
 
 
 def rounds(pair: ToyPair, N: int, count: int, rule_of: Callable[[int], Rule]) -> Iterator[tuple[Block, int]]:

@@ -139,6 +139,7 @@ never
         ("/show colours", "drafts or plain"),
         ("/save", "needs a file name"),
         ("/load /no/such/file", "cannot read"),
+        ("/load /dev/zero", "File too large"),
         ("/stats", "before the first answer"),
         ("/undo", "no message to go back to"),
         ("/retry", "no message to go back to"),
@@ -150,6 +151,10 @@ def test_a_command_that_cannot_be_done_says_why(line: str, part: str) -> None:
     assert part in said
     assert said.startswith("error: ")
     assert len(said.splitlines()) == 2
+
+
+def test_the_hint_of_spec_is_the_other_way() -> None:
+    assert "it is off\nhint: Try /spec on." in talk(b"/spec off\n/spec maybe\n")[2]
 
 
 def test_two_slashes_begin_a_message_with_one() -> None:

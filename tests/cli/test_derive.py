@@ -52,6 +52,8 @@ def test_json_is_one_document(tiny: Path, capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "code", "words"),
     [
         (["--type", "Q9"], 2, "Q9 is no file type"),
+        (["--layers", "2-1"], 2, "--layers is '2-1'"),
+        (["--layers", ""], 2, "--layers is ''"),
         (["--layers", "1-"], 2, "--layers is '1-'"),
         (["--layers", "0-99999999999"], 2, "--layers is"),
         (["--layers", "7"], 2, "has no layer 7"),

@@ -103,6 +103,7 @@ def test_no_number_is_infinite_or_text(name: str) -> None:
         ("seed", str(2**63 - 1), str(2**63)),
         ("max-tokens", "0", "-1"),
         ("threads", "1", "0"),
+        ("threads", "512", "513"),
         ("top-k", "3", "3.5"),
     ],
 )

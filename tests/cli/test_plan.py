@@ -208,3 +208,8 @@ def test_a_cache_that_cannot_be_written_costs_only_the_profile(
     shown = capsys.readouterr()
     assert json.loads(shown.out)["stored"] is None
     assert "could not be kept" in shown.err
+
+
+def test_lines_in_a_pipe_are_no_wider_than_their_words(prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(prompts) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 1000

@@ -98,6 +98,7 @@ def test_what_fails_leaves_with_1(
     "arguments",
     [
         ["check", "--samples", "0"],
+        ["check", "--samples", "1"],
         ["check", "--acceptance", "typical"],
         ["check", "--N", "0"],
         ["sweep", "--alpha", "1.5"],

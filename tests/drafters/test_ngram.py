@@ -406,6 +406,11 @@ def test_a_folder_is_no_corpus(tmp_path: Path) -> None:
         Options(corpus=str(tmp_path))
 
 
+def test_a_device_without_an_end_is_no_corpus() -> None:
+    with pytest.raises(UsageError, match="bytes or more"):
+        Options(corpus="/dev/zero")
+
+
 def test_what_was_remembered_is_drafted_from() -> None:
     lender = NoModels()
     lender.earlier = [10, 11, 12, 13, -1, 14, 15]

@@ -247,6 +247,15 @@ def test_fixed_lengths_and_short_sessions_leave_nothing(profiles: Profiles) -> N
     assert stored(profiles) == []
 
 
+def test_a_cache_that_is_no_folder_is_told_in_words(
+    profiles: Profiles, report: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_CACHE", os.devnull)
+    assert profiles.read(HERE) is None
+    assert len(report.notes) == 1
+    assert report.notes[0].endswith(" is made anew: Not a directory.")
+
+
 def test_a_session_in_a_read_only_cache_works(profiles: Profiles, report: Collected, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     with opened(report=report) as runtime:

@@ -67,6 +67,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read(tmp_path / "nowhere.jsonl")
 
 
+def test_a_file_without_an_end_is_named() -> None:
+    with pytest.raises(UsageError, match="/dev/zero cannot be read: File too large"):
+        read(Path("/dev/zero"))
+
+
 def test_the_built_in_prompts_cover_their_categories() -> None:
     assert [prompt.category for prompt in built_in()] == [
         "chat", "code", "code-edit", "summary", "translation", "math", "rag", "json", "creative"
