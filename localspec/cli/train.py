@@ -6,13 +6,14 @@ Parses, calls `services.train`, prints. Knows no torch.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from localspec.cli import train_convert
 from localspec.cli.console import Terminal, out, print_json
 from localspec.cli.limits import number_or_auto
+from localspec.cli.options import one_of
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ def data(
         temperatures=tuple(numbers("--temperatures", temperatures)),
         answer=answer,
         top=top,
-        states=service.states_of(states),
-        hold=service.held_of(hold),
+        states=one_of("--states", states, get_args(service.States)),
+        hold=one_of("--hold", hold, get_args(service.Held)),
         layers=None if layers is None else tuple(int(layer) for layer in numbers("--layers", layers)),
         parallel=parallel,
         threads=threads,

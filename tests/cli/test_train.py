@@ -111,6 +111,12 @@ def test_wrong_wishes(
     assert "Traceback" not in shown
 
 
+@pytest.mark.parametrize("flag", ["--states", "--hold"])
+def test_words_that_mean_nothing(folder: Path, capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    assert app.main(["train", "data", str(folder / "other"), flag, "sideways"]) == 2
+    assert "sideways" in capsys.readouterr().err
+
+
 def test_without_torch_the_command_says_how_to_get_it(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,22 +87,6 @@ class DataResult:
         return {"schema": "localspec.train-data/1", **self.__dict__, "folder": str(self.folder)}
 
 
-def states_of(text: str) -> States:
-    """What was typed after --states. Raises `UsageError`."""
-    known: dict[str, States] = {"auto": "auto", "stored": "stored", "recaptured": "recaptured"}
-    if text in known:
-        return known[text]
-    raise UsageError(f"--states is {text!r}", hint="Choose auto, stored or recaptured.")
-
-
-def held_of(text: str) -> Held:
-    """What was typed after --hold. Raises `UsageError`."""
-    known: dict[str, Held] = {"as-is": "as-is", "bf16": "bf16", "f32": "f32"}
-    if text in known:
-        return known[text]
-    raise UsageError(f"--hold is {text!r}", hint="Choose as-is, bf16 or f32.")
-
-
 def default_layers(count: int) -> tuple[int, ...]:
     """Inputs of a low, a middle and a high layer, the choice of EAGLE-3 (Li et al. 2025), in a model of `count`."""
     chosen = {min(2, count - 1), count // 2, max(count - 3, 0)} if count > 5 else set(range(min(count, 3)))

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from localspec.services.report import Report
 
 SCHEMA = "localspec.train-eval/1"
-WHOLE = Sampling(top_k=0, top_p=1.0, min_p=0.0)
-"""At temperature 1 the whole law is drawn from: filters would flatter every drafter."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ def evaluate(request: EvalRequest, engine: EngineSettings, report: Report) -> Ev
     verifier = ""
     for name, choice, ways in contestants(request):
         for temperature in request.temperatures:
-            sampling = replace(WHOLE, temperature=temperature)
+            # At temperature 1 the whole law is drawn from: filters would flatter every drafter.
+            sampling = Sampling(temperature=temperature, top_k=0, top_p=1.0, min_p=0.0)
             asked = bench.Request(
                 prompts=request.prompts,
                 answer=AnswerSettings(sampling=sampling, acceptance="rejection", seed=1, max_tokens=request.max_tokens),

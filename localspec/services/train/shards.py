@@ -136,8 +136,9 @@ class Store:
             return
         name = f"shard-{len(self.manifest.shards):05}.npz"
         unfinished = self.folder / f"{name}.part"
+        arrays: Any = _pack(texts)
         with unfinished.open("wb") as file:
-            np.savez(file, allow_pickle=False, **_pack(texts))
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(self.folder / name)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localspec.services.report import Silent
 from localspec.services.train.data import DataRequest, make
+from localspec.services.train.head import HeadRequest, HeadResult, train
 from localspec.services.train.shards import Manifest, Store
 from tests import zoo
 
+RATES = {"eagle3": 2e-3, "eagle1": 4e-3, "medusa": 2e-2}
 COPIES = 9  # the first is held out: heads are judged on the text that they learned
 
 
@@ -40,3 +44,25 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
     often = Store.create(folder / "often", Manifest(once.manifest.verifier, once.manifest.settings))
     often.add([replace(text, index=index) for index in range(COPIES)])
     return Lesson(verifier, folder / "often")
+
+
+def request_of(lesson: Lesson, output: Path, **changes: Any) -> HeadRequest:
+    """Two hundred steps on the lesson, unless something else is said."""
+    wanted = HeadRequest(
+        lesson.folder, output, steps=200, vocab=261, batch=600, every=50, threads=1, weights="F16", ahead=3
+    )
+    return replace(wanted, **changes)
+
+
+@pytest.fixture(scope="session")
+def pupil(lesson: Lesson, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], HeadResult]:
+    """A head of a kind that has learned the text; each is trained once."""
+    trained: dict[str, HeadResult] = {}
+
+    def pupil_of(kind: str) -> HeadResult:
+        if kind not in trained:
+            folder = tmp_path_factory.mktemp(kind)
+            trained[kind] = train(request_of(lesson, folder, kind=kind, rate=RATES[kind]), Silent())
+        return trained[kind]
+
+    return pupil_of

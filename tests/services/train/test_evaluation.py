@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -11,16 +11,17 @@ from localspec.services.prompts import Prompt
 from localspec.services.report import Silent
 from localspec.services.settings import EngineSettings
 from localspec.services.train.evaluation import EvalRequest, by_position, evaluate
-from localspec.services.train.head import train
+from localspec.services.train.head import HeadResult
 from tests.services.train.conftest import Lesson
-from tests.services.train.test_learning import RATES, request_of
 
 LEARNED = Prompt("1", "learned", "tell me the text")
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "eagle1", "medusa"])
-def test_a_head_drafts_in_real_answers_what_it_learned(lesson: Lesson, tmp_path: Path, kind: str) -> None:
-    head = train(request_of(lesson, tmp_path, kind=kind, rate=RATES[kind]), Silent())
+def test_a_head_drafts_in_real_answers_what_it_learned(
+    lesson: Lesson, pupil: Callable[[str], HeadResult], kind: str
+) -> None:
+    head = pupil(kind)
     asked = EvalRequest([head.path], [LEARNED], str(lesson.verifier), temperatures=(0.0, 1.0), max_tokens=100, raw=True)
     result = evaluate(asked, EngineSettings(ctx_size=256, threads=1), Silent())
     rows = {(row.name, row.tree, row.temperature): row for row in result.rows}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,21 +15,12 @@ from localspec.services.report import Silent
 from localspec.services.train.head import HeadRequest, HeadResult, train
 from localspec.services.train.learning import CHECKPOINT, Progress, schedule
 from localspec.services.train.nets import LawLoss
-from tests.services.train.conftest import Lesson
-
-RATES = {"eagle3": 2e-3, "eagle1": 4e-3, "medusa": 2e-2}
-
-
-def request_of(lesson: Lesson, output: Path, **changes: Any) -> HeadRequest:
-    wanted = HeadRequest(
-        lesson.folder, output, steps=200, vocab=261, batch=600, every=50, threads=1, weights="F16", ahead=3
-    )
-    return replace(wanted, **changes)
+from tests.services.train.conftest import RATES, Lesson, request_of
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "eagle1", "medusa"])
-def test_a_head_learns_a_text_by_heart(lesson: Lesson, tmp_path: Path, kind: str) -> None:
-    result = train(request_of(lesson, tmp_path, kind=kind, rate=RATES[kind]), Silent())
+def test_a_head_learns_a_text_by_heart(pupil: Callable[[str], HeadResult], kind: str) -> None:
+    result = pupil(kind)
     alpha = result.record["held_out"]["alpha"]
     assert alpha[0] >= 0.9
     if kind != "eagle1":  # which never sees its own rows in training
@@ -38,10 +29,12 @@ def test_a_head_learns_a_text_by_heart(lesson: Lesson, tmp_path: Path, kind: str
     assert result.path.stat().st_size == result.bytes
 
 
-def test_training_on_own_outputs_is_what_later_positions_need(lesson: Lesson, tmp_path: Path) -> None:
+def test_training_on_own_outputs_is_what_later_positions_need(
+    lesson: Lesson, tmp_path: Path, pupil: Callable[[str], HeadResult]
+) -> None:
     """Exposure bias in small: without training-time test the head is good at the first position only."""
-    wanted = request_of(lesson, tmp_path / "with", rate=2e-3, steps=120)
-    learned = train(wanted, Silent()).record["held_out"]["alpha"]
+    wanted = request_of(lesson, tmp_path, rate=RATES["eagle3"])
+    learned = pupil("eagle3").record["held_out"]["alpha"]
     without = replace(wanted, output=tmp_path / "without", ahead=1)
     head = train(without, Silent()).path
     measured = train(replace(wanted, output=tmp_path / "measured", init=head, steps=1, rate=1e-9), Silent())
@@ -85,8 +78,10 @@ def test_a_checkpoint_cut_short_is_named(lesson: Lesson, tmp_path: Path) -> None
         train(replace(wanted, steps=9), Silent())
 
 
-def test_a_head_goes_on_from_an_exported_one(lesson: Lesson, tmp_path: Path) -> None:
-    first = train(request_of(lesson, tmp_path / "first", rate=2e-3, steps=100), Silent())
+def test_a_head_goes_on_from_an_exported_one(
+    lesson: Lesson, tmp_path: Path, pupil: Callable[[str], HeadResult]
+) -> None:
+    first = pupil("eagle3")
     more = train(request_of(lesson, tmp_path / "more", init=first.path, steps=1, every=1), Silent())
     assert more.record["curve"][0]["alpha"][0] == pytest.approx(first.record["held_out"]["alpha"][0], abs=0.05)
 
