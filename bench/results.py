@@ -38,7 +38,8 @@ def save(name: str, document: dict[str, Any], text: str, *, folder: Path = FOLDE
     """Write both files and return the path of the Markdown one."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{document['date'][:10]}-{name}"
-    (folder / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    kept = json.dumps(document, indent=1).replace(str(Path.home()), "~")  # where somebody lives is nobody's business
+    (folder / f"{stem}.json").write_text(f"{kept}\n", encoding="utf-8")
     page = folder / f"{stem}.md"
     head = f"# {name}\n\n`{document['command']}`\n\n{document['date']}, {machine_line(document)}\n\n"
     page.write_text(f"{head}{text.strip()}\n", encoding="utf-8")
