@@ -73,6 +73,11 @@ def memory(document: Document) -> Rows:
     yield ["over llama.cpp", number(document["over_mb"], 0)]
 
 
+def summary(document: Document) -> Rows:
+    yield document["summary"]["header"]
+    yield from document["summary"]["rows"]
+
+
 TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
     "pair": (
         "A second model drafts three tokens: SmolLM2-135M as F32, which is bound by memory as everything is on a GPU, "
@@ -85,6 +90,14 @@ TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
         acceptance,
     ),
     "lookup": ("Prompt lookup with its default options, SmolLM2-135M Q4_1, T=0", lookup),
+    "trees": (
+        "Trees against the chain with as many draft passes, the F32 and Q4_0 pair (where a pass over 28 rows costs "
+        "seven plain ones, as here, they lose in tokens/s)",
+        summary,
+    ),
+    "autotree-F32": ("`--tree auto` against every fixed chain, where passes are bound by memory", summary),
+    "autotree-Q4_1": ("The same where they are bound by arithmetic", summary),
+    "lookahead": ("Lookahead decoding without any draft, SmolLM2-135M Q4_1, T=0", summary),
     "plain": ("Plain decoding, greedy, the same file and ids", plain),
     "overhead": ("Share of decoding time spent outside llama.cpp, SmolLM2-135M Q4_1", overhead),
     "memory": ("Memory of `localspec run`, SmolLM2-135M Q4_1", memory),
