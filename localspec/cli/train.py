@@ -240,6 +240,7 @@ def evaluate(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Prompts of each category at most.")] = None,
     N: Annotated[int, typer.Option("--N", min=1, max=16, help="Tokens of a chain.")] = 3,
     tree: Annotated[str, typer.Option("--tree", metavar="auto|4,2,2", help="Shape of the tree.")] = "auto",
+    depth: Annotated[int, typer.Option("--depth", min=1, max=16, help="Tokens of the longest path of a tree.")] = 5,
     temperatures: Annotated[
         str, typer.Option("--temperatures", metavar="T,T,..", help="1 draws from the whole law.")
     ] = "0,1",
@@ -263,6 +264,7 @@ def evaluate(
         verifier=verifier,
         draft=draft,
         N=N,
+        depth=depth,
         tree=tree,
         temperatures=numbers("--temperatures", temperatures),
         max_tokens=max_tokens,
@@ -345,7 +347,7 @@ def show_evaluation(result: Evaluation) -> None:
     for name in ("alpha by position", "tokens per pass", "speed-up"):
         table.add_column(name, justify="right")
     for row in result.rows:
-        way = f"N={row.N}" if row.tree == "none" else f"tree {row.tree}"
+        way = f"N={row.N}" + ("" if row.tree == "none" else f" tree {row.tree}")
         alphas = " ".join(f"{alpha:.2f}" for alpha in row.alpha[:6])
         table.add_row(
             row.name,

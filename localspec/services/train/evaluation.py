@@ -26,13 +26,17 @@ SCHEMA = "localspec.train-eval/1"
 
 @dataclass(frozen=True)
 class EvalRequest:
-    """heads: GGUFs that `train head` wrote. draft: a model to compare with. N: of chains; a tree is not bound by it."""
+    """heads: GGUFs that `train head` wrote. draft: a model to compare with. N, depth: of chains and of trees.
+
+    Both are drafted whether they pay or not: what counts is the head, not what it brings on this machine.
+    """
 
     heads: Sequence[Path]
     prompts: Sequence[Prompt]
     verifier: str | None = None
     draft: str | None = None
     N: int = 3
+    depth: int = 5
     tree: str = "auto"
     temperatures: Sequence[float] = (0.0, 1.0)
     max_tokens: int = 128
@@ -111,11 +115,11 @@ def contestants(request: EvalRequest) -> list[tuple[str, PairChoice, list[Config
     for path in request.heads:
         kind = kind_of(path)
         options = {"force": "true"} if request.force else {}
-        ways = [Configuration(kind, request.N), Configuration(kind, "auto", request.tree)]
+        ways = [Configuration(kind, request.N), Configuration(kind, request.depth, request.tree)]
         found.append((path.stem, replace(plain, draft=str(path), drafter=kind, options=options), ways))
     if request.draft:
         model = replace(plain, draft=request.draft, drafter="model")
-        ways = [Configuration("model", request.N), Configuration("model", "auto", request.tree)]
+        ways = [Configuration("model", request.N), Configuration("model", request.depth, request.tree)]
         found.append(("model", model, ways))
     found.append(("ngram", replace(plain, drafter="ngram"), [Configuration("ngram", request.N)]))
     return found

@@ -143,10 +143,15 @@ class Exported:
         with self.path.open("rb") as file:
             file.seek(info.offset)
             ids = np.frombuffer(file.read(info.size or 0), dtype="<i8")
+        if len(ids) > 1 and not (np.diff(ids) > 0).all():
+            raise UsageError(f"{self.path} lists its tokens out of order", hint="Start from a head trained here.")
         return DraftVocabulary.of(ids.tolist(), size)
 
-    def load_into(self, net: Any) -> None:
-        """Start `net` from these weights. Raises `UsageError` when it is of another kind or size."""
+    def load_into(self, net: Any, vocabulary: DraftVocabulary) -> None:
+        """Start `net` from these weights; output rows of tokens that this head cannot say stay as they are in `net`.
+
+        Raises `UsageError` when it is of another kind or size.
+        """
         if net.kind != self.kind:
             raise UsageError(f"{self.path} is of kind {self.kind}, not {net.kind}", hint=f"Choose --kind {self.kind}.")
         state: dict[str, Tensor] = {}
@@ -155,7 +160,12 @@ class Exported:
             if name is None:
                 state[parameter] = value
                 continue
-            found = torch.from_numpy(self._weights.tensor(name)).reshape(-1)
+            found = torch.from_numpy(self._weights.tensor(name))
+            if name == "output.weight":
+                known = self.vocabulary(len(vocabulary.places)).ids
+                places = torch.from_numpy(vocabulary.places[known])
+                if len(found) == len(known) and found.shape[1:] == value.shape[1:] and bool((places >= 0).all()):
+                    found = value.clone().index_copy_(0, places, found)
             if found.numel() != value.numel():
                 raise UsageError(
                     f"{name} of {self.path} has {found.numel():,} weights, not {value.numel():,}",

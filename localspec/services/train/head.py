@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from localspec.errors import LocalspecError, UsageError
 from localspec.services.train.shards import Listed, Store, Text
@@ -22,6 +23,7 @@ from localspec.services.train.vocabulary import DraftVocabulary, choose, counts
 if TYPE_CHECKING:
     from localspec.catalog.modelfile import ModelFile
     from localspec.services.report import Report
+    from localspec.services.train.export import Exported
     from localspec.services.train.learning import Learning, Progress
 
 KINDS = ("eagle3", "eagle1", "medusa")
@@ -38,6 +40,7 @@ class HeadRequest:
     ahead   positions that are learned: eagle3 runs on its own outputs for all but the first
     layers  which of the stored layers are fused, None: the first three
     tokens  answer tokens of the data to learn from, None: all
+    init    head to go on from; where `vocab` is larger than its vocabulary, that is widened
     """
 
     data: Path
@@ -131,6 +134,7 @@ class _Run:
         self._stored = [int(layer) for layer in store.manifest.settings["layers"]]
         self._layers = self._chosen_layers() if request.kind == "eagle3" else []
         self._size = int(store.manifest.verifier["vocab"])
+        self._init = self._exported() if request.init else None
 
     def train(self, watch: Callable[[Progress], None]) -> HeadResult:
         vocabulary = self._vocabulary()
@@ -141,6 +145,12 @@ class _Run:
         learning.run(watch)
         learning.take_best()
         return self._finish(learning, vocabulary, coverage, time.monotonic() - started)
+
+    def _exported(self) -> Exported:
+        from localspec.services.train.export import Exported
+
+        assert self._request.init is not None
+        return Exported(self._request.init)
 
     def _chosen_layers(self) -> list[int]:
         layers = list(self._request.layers or self._stored[:3])
@@ -157,25 +167,29 @@ class _Run:
         kept = self._request.output / VOCABULARY
         if kept.exists():
             return DraftVocabulary.of(np.load(kept).tolist(), self._size)
-        if self._request.init:
-            from localspec.services.train.export import Exported
-
-            vocabulary = Exported(self._request.init).vocabulary(self._size)
+        start = self._init.vocabulary(self._size) if self._init else None
+        if start is not None and len(start) >= self._request.vocab:
+            vocabulary = start
         else:
-            from localspec.services.train.frames import is_held_out
-
-            expected = np.zeros(self._size)
-            for place, shard in enumerate(self._shards, 1):
-                learned = (text for text in self._store.read(shard) if not is_held_out(text.index))
-                expected += counts(learned, self._size)
-                self._report.progress("Counting tokens", place, len(self._shards), "steps")
-            vocabulary = choose(expected, min(self._request.vocab, self._size))
+            vocabulary = choose(self._counts(start), min(self._request.vocab, self._size))
         np.save(kept, vocabulary.ids)
         return vocabulary
 
+    def _counts(self, start: DraftVocabulary | None) -> npt.NDArray[np.float64]:
+        """How often each token is said; what the head to start from knows is always in."""
+        from localspec.services.train.frames import is_held_out
+
+        expected = np.zeros(self._size)
+        for place, shard in enumerate(self._shards, 1):
+            learned = (text for text in self._store.read(shard) if not is_held_out(text.index))
+            expected += counts(learned, self._size)
+            self._report.progress("Counting tokens", place, len(self._shards), "steps")
+        if start is not None:
+            expected[start.ids] += expected.sum()
+        return expected
+
     def _learning(self, vocabulary: DraftVocabulary) -> tuple[Learning, float]:
         from localspec.services.train.building import build, scale_inputs
-        from localspec.services.train.export import Exported
         from localspec.services.train.frames import Frames, is_held_out
         from localspec.services.train.learning import Learning, Plan
         from localspec.services.train.nets import Eagle3
@@ -197,8 +211,8 @@ class _Run:
         held_out = frames.held_out(request.held_out)
         if not held_out:
             raise UsageError("no text is held out yet", hint="Make more data: one text in 25 is held out.")
-        if request.init:
-            Exported(request.init).load_into(net)
+        if self._init:
+            self._init.load_into(net, vocabulary)
         elif isinstance(net, Eagle3):
             first = next(iter(frames.epoch(self._shards[:LOOKED_AT], [request.seed])))
             assert first.batch.layers is not None

@@ -30,7 +30,7 @@ def test_a_head_drafts_in_real_answers_what_it_learned(
     if kind != "eagle1":  # which never sees its own rows in training
         assert min(chain.alpha[:3]) >= 0.9
         assert chain.tokens_per_pass > 3.4
-    assert rows[kind, "auto", 0.0].tokens == 100  # whether a tree pays here is for the clock to say
+    assert rows[kind, "auto", 0.0].tokens_per_pass > 1.8
     assert rows[kind, "none", 1.0].tokens_per_pass < chain.tokens_per_pass
     assert ("ngram", "none", 0.0) in rows
     assert result.as_dict()["schema"] == "localspec.train-eval/1"

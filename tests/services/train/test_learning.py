@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from localspec.catalog.modelfile import read_model
 from localspec.errors import UsageError
 from localspec.services.report import Silent
+from localspec.services.train.export import Exported
 from localspec.services.train.head import HeadRequest, HeadResult, train
 from localspec.services.train.learning import CHECKPOINT, Progress, schedule
 from localspec.services.train.nets import LawLoss
+from localspec.services.train.weights import Verifier
 from tests.services.train.conftest import RATES, Lesson, request_of
 
 
@@ -84,6 +87,23 @@ def test_a_head_goes_on_from_an_exported_one(
     first = pupil("eagle3")
     more = train(request_of(lesson, tmp_path / "more", init=first.path, steps=1, every=1), Silent())
     assert more.record["curve"][0]["alpha"][0] == pytest.approx(first.record["held_out"]["alpha"][0], abs=0.05)
+
+
+def test_a_vocabulary_is_widened_without_forgetting(lesson: Lesson, tmp_path: Path) -> None:
+    """A head of few tokens goes on with more: what it could say it says as before."""
+    small = train(request_of(lesson, tmp_path / "small", vocab=60, rate=2e-3, steps=100), Silent())
+    wide = train(request_of(lesson, tmp_path / "wide", vocab=261, init=small.path, steps=1, rate=1e-9), Silent())
+    assert wide.record["vocabulary"]["size"] == 261
+    few, many = Exported(small.path), Exported(wide.path)
+    known = few.vocabulary(261)
+    kept = many.vocabulary(261).places[known.ids]
+    assert (kept >= 0).all()
+    assert np.allclose(rows_of(many)[kept], rows_of(few), atol=1e-3)
+    assert wide.record["vocabulary"]["coverage"] > small.record["vocabulary"]["coverage"]
+
+
+def rows_of(head: Exported) -> np.ndarray:
+    return Verifier.read(read_model(head.path)).output()
 
 
 def test_what_does_not_fit_is_told_before_the_work(lesson: Lesson, tmp_path: Path) -> None:

@@ -95,6 +95,6 @@ def test_a_head_is_read_back_as_it_was_written(verifier: Path, tmp_path: Path, k
     assert head.kind == kind
     assert head.vocabulary(261).ids.tolist() == vocabulary.ids.tolist()
     other = build(kind, verifier_weights, vocabulary, layers=3, steps=2, seed=2)
-    head.load_into(other)
+    head.load_into(other, vocabulary)
     for name, value in net.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name
