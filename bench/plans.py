@@ -39,7 +39,7 @@ def plans(size: Size) -> tuple[dict[str, Any], str]:
         request = plan.Request(asked, AnswerSettings(GREEDY, max_tokens=size.max_tokens))
         with Terminal() as terminal:
             found = plan.plan(pair_of(name), EngineSettings(ctx_size=CONTEXT), request, terminal)
-        planned[name] = found.as_dict()
+        planned[name] = found.as_dict() | {"stored": None}  # a path of this machine
         ways = judged_ways(found)
         done = measured[name] = measure(pair_of(name), GREEDY, asked, size, ways=[configured(way) for way in ways])
         best = max(ways, key=lambda way: way.speedup)

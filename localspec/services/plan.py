@@ -41,8 +41,8 @@ TASKS = {
     "creative": ("creative",),
 }
 """A task -> categories of the built-in prompts."""
-MARGIN = 1.03
-"""What gains less is not worth its trouble."""
+MARGIN = 1.05
+"""What seems to gain less may well lose: a plan is right to within some percent."""
 AUTO = 0.99
 """N=auto is recommended when it keeps this share of the best fixed length: it notices when a text changes."""
 MEMORY_BOUND = 2.0

@@ -38,6 +38,7 @@ class Times:
     verify: dict[int, list[float]] = field(default_factory=dict)
     draft: dict[int, list[float]] = field(default_factory=dict)
     layers: dict[int, list[float]] = field(default_factory=dict)
+    reads: dict[int, list[float]] = field(default_factory=dict)
 
 
 def sizes(reach: Sequence[float], *, room: int, streams: int = 1) -> list[int]:
@@ -55,8 +56,9 @@ class Prober:
         self._verifier = verifier
         self._drafter = drafter
         self._draft = draft
-        self._tokens: Ids = text.whole
-        self._first = len(text.prompt)
+        # Behind the last probe there has to be room for its rows.
+        self._tokens: Ids = text.whole[: max(2, verifier.capacity - verifier.draft_room - 1)]
+        self._first = min(len(text.prompt), max(1, len(self._tokens) - REPEATS))
         self._at = self._first
         self.times = Times()
 
@@ -97,6 +99,16 @@ class Prober:
         self.times.layers.setdefault(nodes, []).append(time.perf_counter() - started)
         context.rewind(before)
 
+    def read(self, count: int) -> None:
+        """The draft catches up with so many tokens and gives the row behind the last: it needs no other."""
+        assert self._draft is not None
+        context, before = self._draft, self._draft.length
+        held = context.tokens
+        started = time.perf_counter()
+        context.prefill(np.concatenate([held, held[:count]]))
+        self.times.reads.setdefault(count, []).append(time.perf_counter() - started)
+        context.rewind(before)
+
 
 def measure(
     verifier: Context,
@@ -119,6 +131,8 @@ def measure(
             prober.probe(rows)
         for nodes in layers:
             prober.layer(nodes)
+        for count in (1, 2) if draft else ():
+            prober.read(count)
         report.progress("Measuring passes", repeat + 1, WARM + REPEATS, "steps")
     return prober.times
 
@@ -128,12 +142,13 @@ def costs(times: Times, texts: Sequence[Text], *, streams: int = 1) -> Costs:
     counted = [text.stats for text in texts]
     verify = tuple((n, statistics.median(found)) for n, found in sorted(times.verify.items()))
     layers = tuple((n, statistics.median(found)) for n, found in sorted(times.layers.items()))
+    reads = {count: statistics.median(found) for count, found in times.reads.items()}
     steps = [statistics.median(found) for found in times.draft.values()]
     return Costs(
         verify_s=verify,
         draft_s=statistics.median(steps) if steps else 0.0,
         layers_s=layers,
-        again_s=max(0.0, dict(layers)[2] - dict(layers)[1]) if layers else 0.0,
+        again_s=max(0.0, reads[2] - reads[1]) if reads else 0.0,
         law_s=statistics.median(one.accept_s / one.verifier_passes for one in counted),
         round_s=statistics.median(one.other_s / one.verifier_passes for one in counted),
         streams=streams,

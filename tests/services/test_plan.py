@@ -116,6 +116,17 @@ def test_costs_are_medians_of_rounds(pair: Runtime) -> None:
     assert before[: len(texts[0].prompt)] in [text.prompt.tolist()[: len(texts[0].prompt)] for text in texts]
 
 
+def test_a_text_that_fills_the_context_can_be_measured() -> None:
+    with tiny.open_pair(drafter="model", N=4, ctx_size=64) as runtime:
+        settings = AnswerSettings(GREEDY, max_tokens=60)
+        prompt = PROMPTS[0]
+        texts = plan_texts.plain_texts(runtime, [prompt], settings, Silent())
+        assert len(texts[0].whole) > 60
+        asked = plan_texts.read_by_model(runtime, texts, settings, {}, Silent())
+        times = plan.timed(runtime, texts, {"model": asked}, Request([Prompt("1", "a", "x")], settings), Silent())
+        assert set(times.verify) >= {1, 2, 4}
+
+
 def way(drafter: str, N: int | str, speedup: float, *, round_s: float = 0.1) -> Candidate:
     return Candidate(drafter, N, "none", speedup, speedup, speedup, round_s, 0.05, Walk(10, 1, 5, 10, 8, 5))
 
