@@ -41,7 +41,8 @@ CONCRETE_ENGINE = {
     "services.doctor": {"engine.devices", "engine.native"},
     "services.derive": {"engine.apart"},  # makes files, opens no model
     "services.blocks": {"engine.base", "engine.context"},  # loads one model to look between its layers
-    "services.train.data": {"engine.devices", "engine.expand", "engine.farm", "engine.model"},
+    "services.train.data": {"engine.devices", "engine.farm", "engine.model"},
+    "services.train.holding": {"engine.apart"},  # makes files, opens no model
     "services.train.making": {"engine.base", "engine.farm"},
     "services.train.head": {"engine.devices", "engine.farm", "engine.model"},
     "services.train.weights": {"engine.dequantise"},

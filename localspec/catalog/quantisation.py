@@ -85,6 +85,11 @@ FILE_TYPES: dict[int, str] = {
 }
 
 
+def file_type(name: str | None) -> int | None:
+    """The number that llama.cpp gives a file type; None where there is none of that name."""
+    return next((number for number, known in FILE_TYPES.items() if known == name), None)
+
+
 def tensor_bytes(kind: int, weights: int) -> int | None:
     """Bytes of a tensor with that many weights; None for a type that is not in the table."""
     if kind not in TENSOR_TYPES:

@@ -112,6 +112,7 @@ def data(
     Ctrl-C keeps what is done; the same command goes on from there.
     """
     from localspec.services.train import data as service
+    from localspec.services.train.holding import Held
 
     request = service.DataRequest(
         verifier=verifier,
@@ -123,7 +124,7 @@ def data(
         answer=answer,
         top=top,
         states=one_of("--states", states, get_args(service.States)),
-        hold=one_of("--hold", hold, get_args(service.Held)),
+        hold=one_of("--hold", hold, get_args(Held)),
         layers=None if layers is None else tuple(int(layer) for layer in numbers("--layers", layers)),
         parallel=parallel,
         threads=threads,

@@ -39,9 +39,10 @@ class FarmSettings:
 
 @dataclass(frozen=True)
 class Crop:
-    """What one evaluation of n tokens gave; copies, so they stay.
+    """What one evaluation of n tokens gave.
 
-    logits  (k, V): after the last token of a text that was read, after each token of a step
+    logits  (k, V) view, valid until the next evaluation: after the last token of a text that was read, after each
+            token of a step
     layers  (n, L, D): inputs of the chosen layers
     last    (n, D): after the final norm
     """
@@ -125,7 +126,7 @@ class Farm:
         for place, layer in enumerate(self.settings.layers):
             layers[:, place] = self._view(native.layer_input_address(self._handle, layer), count, self.width)
         last = self._view(native.embeddings_address(self._handle), count, self.width)
-        return Crop((logits[-1:] if last_only else logits).copy(), layers, last.copy())
+        return Crop(logits[-1:] if last_only else logits, layers, last.copy())
 
     def _view(self, address: int | None, rows: int, width: int) -> Floats:
         if not address:

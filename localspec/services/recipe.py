@@ -11,7 +11,7 @@ from pathlib import Path
 
 from localspec.catalog.gguf import read_header
 from localspec.catalog.modelfile import ModelFile
-from localspec.catalog.quantisation import FILE_TYPES, bits_per_weight
+from localspec.catalog.quantisation import FILE_TYPES, bits_per_weight, file_type
 from localspec.errors import UsageError
 
 TYPES = (
@@ -64,7 +64,7 @@ class Recipe:
     @property
     def file_type(self) -> int | None:
         """The type as llama.cpp numbers it."""
-        return next((number for number, name in FILE_TYPES.items() if name == self.type), None)
+        return file_type(self.type)
 
     @property
     def words(self) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 30.0
-PASTING = "\x1b[?2004h"  # what prompt_toolkit writes before each prompt
+PASTING, PASTING_ENDS = "\x1b[?2004h", "\x1b[?2004l"  # what prompt_toolkit writes before and after each prompt
 ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>])")
 
 
@@ -98,9 +98,13 @@ class Screen:
         self._place = self.plain.index(text, self._place) + len(text)
 
     def wait_for_prompt(self) -> None:
-        """Read until the program asks for the next line."""
-        self._prompts += 1
-        self._wait(lambda: self.seen.count(PASTING) >= self._prompts, "the prompt")
+        """Read until the program asks for the next line. A prompt that is drawn again (resized) is no new one."""
+        self._wait(self._asks, "the prompt")
+        self._prompts = self.seen.count(PASTING)
+
+    def _asks(self) -> bool:
+        open_now = self.seen.rfind(PASTING) > self.seen.rfind(PASTING_ENDS)
+        return open_now and self.seen.count(PASTING) > self._prompts
 
     def _wait(self, arrived: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + PATIENCE_S

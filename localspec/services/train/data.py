@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from localspec.errors import UsageError
+from localspec.services.train.holding import Held, held
 from localspec.services.train.shards import MANIFEST, Manifest, Store, Text
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from localspec.services.train.questions import Seen
 
 States = Literal["auto", "stored", "recaptured"]
-Held = Literal["as-is", "bf16", "f32"]
 GIGA = 10**9
 MOST_BYTES = 20 * GIGA
 """States are stored by default up to this size or half of the free disk; else they are computed again in training."""
@@ -107,7 +107,9 @@ def make(request: DataRequest, report: Report) -> DataResult:
     file = fetch.resolve(request.verifier, registry.load(), report)
     gpu_layers = request.gpu_layers if request.gpu_layers is not None else -1 if compute_devices(devices()) else 0
     request.folder.mkdir(parents=True, exist_ok=True)
-    with LlamaModel(held(request, file.path, report), gpu_layers=gpu_layers) as model:
+    threads = request.threads or default_threads()
+    weights = held(file.path, request.hold, request.folder, threads=threads, report=report)
+    with LlamaModel(weights, gpu_layers=gpu_layers) as model:
         layers = request.layers or default_layers(model.layers)
         states = planned_states(request, rows=len(layers) + 1, width=file.width or 0, report=report)
         wishes = Wishes(
@@ -122,7 +124,7 @@ def make(request: DataRequest, report: Report) -> DataResult:
             plots=request.parallel,
             capacity=wishes.prompt + max(wishes.answer, wishes.turn),
             layers=layers,
-            threads=request.threads or default_threads(),
+            threads=threads,
         )
         with Farm(model, settings) as farm:
             return _fill(store, farm, wishes, request, report)
@@ -253,20 +255,6 @@ def planned_states(request: DataRequest, *, rows: int, width: int, report: Repor
             hint="Ask for fewer --tokens, or --states recaptured.",
         )
     return states
-
-
-def held(request: DataRequest, path: Path, report: Report) -> Path:
-    """The file to load: the verifier's own, or a copy of its weights in a wider format, made once."""
-    if request.hold == "as-is":
-        return path
-    from localspec.engine.devices import default_threads
-    from localspec.engine.expand import expand
-
-    copy = request.folder / f"{path.stem}.{request.hold}.gguf"
-    if not copy.exists():
-        report.note(f"Writing the weights of {path.name} as {request.hold}; the copy may go when the data is made.")
-        expand(path, copy, request.hold, threads=request.threads or default_threads())
-    return copy
 
 
 def opened(

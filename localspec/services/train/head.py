@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import LocalspecError, UsageError
+from localspec.services.train.holding import held
 from localspec.services.train.shards import Listed, Store, Text
 from localspec.services.train.vocabulary import DraftVocabulary, choose, counts
 
@@ -238,9 +239,10 @@ class _Run:
         from localspec.engine.farm import Farm, FarmSettings
         from localspec.engine.model import LlamaModel
 
-        model = LlamaModel(self._file.path, gpu_layers=-1 if compute_devices(devices()) else 0)
-        threads = self._request.threads or default_threads()
-        longest = 2048
+        threads, hold = self._request.threads or default_threads(), self._store.manifest.settings["hold"]
+        weights = held(self._file.path, hold, self._request.data, threads=threads, report=self._report)
+        model = LlamaModel(weights, gpu_layers=-1 if compute_devices(devices()) else 0)
+        longest = max(int(self._store.column(shard, "lengths").max()) for shard in self._shards)
         farm = Farm(model, FarmSettings(1, longest, tuple(self._stored), threads))
 
         def fill(text: Text) -> Text:

@@ -13,6 +13,7 @@ import torch
 from localspec.catalog.modelfile import read_model
 from localspec.errors import UsageError
 from localspec.services.report import Silent
+from localspec.services.train.data import DataRequest, make
 from localspec.services.train.export import Exported
 from localspec.services.train.head import HeadRequest, HeadResult, train
 from localspec.services.train.learning import CHECKPOINT, Progress, schedule
@@ -44,6 +45,30 @@ def test_training_on_own_outputs_is_what_later_positions_need(
     blind = measured.record["held_out"]["alpha"]
     assert blind[0] >= 0.9
     assert learned[1] > blind[1] + 0.1
+
+
+def test_states_that_were_not_stored_are_computed_with_the_same_weights(lesson: Lesson, tmp_path: Path) -> None:
+    """Once the training went back to the verifier's own file although the answers were made with a wider one."""
+    losses = []
+    for states in ("stored", "recaptured"):
+        folder = tmp_path / states
+        made = DataRequest(
+            str(lesson.verifier),
+            folder,
+            tokens=400,
+            answer=40,
+            parallel=4,
+            top=8,
+            states=states,  # type: ignore[arg-type]
+            hold="bf16",
+        )
+        make(made, Silent())
+        for copy in folder.glob("*.gguf"):
+            copy.unlink()
+        wanted = HeadRequest(folder, tmp_path / f"{states}-head", steps=3, vocab=261, batch=600, every=1, threads=1)
+        losses.append([point["loss"] for point in train(wanted, Silent()).record["curve"]])
+        assert [copy.name for copy in folder.glob("*.gguf")] == ["verifier.bf16.gguf"] * (states == "recaptured")
+    assert losses[0] == pytest.approx(losses[1], abs=0.05)  # other batches, other roundings
 
 
 class Killed(BaseException):
