@@ -12,8 +12,9 @@ from localspec.cli.bench_formats import markdown
 from localspec.cli.console import Terminal
 from localspec.core.sampling import Sampling
 from localspec.errors import UsageError
-from localspec.services import bench, prompts
-from localspec.services.bench_runs import Configuration
+from localspec.services import prompts
+from localspec.services.bench import bench
+from localspec.services.bench.runs import Configuration
 from localspec.services.pairs import Length
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 

@@ -19,9 +19,9 @@ from bench.harness import CONTEXT, DEFAULT, GREEDY, UNFILTERED, Size
 from localspec.cli.console import Terminal
 from localspec.core.sampling import Sampling
 from localspec.errors import UsageError
-from localspec.services import bench
-from localspec.services.bench_rows import added
-from localspec.services.bench_runs import PLAIN, Configuration, Run, schedule
+from localspec.services.bench import bench
+from localspec.services.bench.rows import added
+from localspec.services.bench.runs import PLAIN, Configuration, Run, schedule
 from localspec.services.pairs import Length
 from localspec.services.prompts import Prompt, choose
 from localspec.services.runtime import Runtime

@@ -12,7 +12,7 @@ import re
 import sys
 
 from localspec.cli.app import main
-from localspec.services.bench_facts import peak_rss_mb
+from localspec.services.bench.facts import peak_rss_mb
 
 BUFFER = re.compile(r"(?P<what>[\w:. ]*buffer) size =\s*(?P<size>[\d.]+) MiB")
 

@@ -16,7 +16,7 @@ from typing import Any
 import llama_cpp
 
 from localspec.core.sampling import Sampling
-from localspec.services.bench import Request, encode
+from localspec.services.bench.bench import Request, encode
 from localspec.services.prompts import Prompt
 from localspec.services.report import Silent
 from localspec.services.runtime import Runtime

@@ -13,9 +13,10 @@ from bench import quantize, weights
 from bench.harness import CONTEXT, GREEDY, Size, measure, number, with_summary
 from localspec.cli.console import Terminal
 from localspec.planner.plan import Candidate
-from localspec.services import bench, plan
-from localspec.services.bench_rows import ALL
-from localspec.services.bench_runs import Configuration
+from localspec.services.bench import bench
+from localspec.services.bench.rows import ALL
+from localspec.services.bench.runs import Configuration
+from localspec.services.plan import plan
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 
 PROMPTS = "specbench12"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.cli.bench_formats import machine_line
-from localspec.services import bench_facts
+from localspec.services.bench import facts as bench_facts
 from localspec.version import __version__
 
 FOLDER = Path(__file__).parent / "results"

@@ -22,11 +22,11 @@ from bench import weights
 from localspec.core.sampling import Sampling
 from localspec.errors import ContextFullError, UsageError
 from localspec.services import prompts
-from localspec.services.chat import Conversation, Reply
+from localspec.services.chat.chat import Conversation, Reply
+from localspec.services.chat.template import choose
 from localspec.services.report import Silent
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
-from localspec.services.template import choose
 
 SETTLED_MIN = 5.0
 """What is allocated before is no growth: caches of rows and pieces, llama.cpp's buffers, the longest texts."""

@@ -34,8 +34,8 @@ from bench import controllers, matrix, peers, plans, quantize, results, stock, t
 from bench.harness import CONTEXT, GREEDY, SAMPLINGS, Size, f32_with_q4_0, measure, q4_1, ranged, together
 from localspec.cli.options import draft_length
 from localspec.errors import LocalspecError
-from localspec.services.bench_rows import added
-from localspec.services.bench_runs import PLAIN, Configuration
+from localspec.services.bench.rows import added
+from localspec.services.bench.runs import PLAIN, Configuration
 
 CHAIN = Configuration("model", 3)
 

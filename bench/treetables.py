@@ -9,9 +9,9 @@ from typing import Any
 
 from bench.harness import GREEDY, SAMPLINGS, VERIFIERS, Size, f32_with_q4_0, measure, number, q4_1, with_summary
 from localspec.loop.counters import Counters
-from localspec.services import bench
-from localspec.services.bench_rows import ALL, Row
-from localspec.services.bench_runs import PLAIN, Configuration
+from localspec.services.bench import bench
+from localspec.services.bench.rows import ALL, Row
+from localspec.services.bench.runs import PLAIN, Configuration
 
 Table = tuple[dict[str, Any], str]
 PROMPTS = "specbench12"

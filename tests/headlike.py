@@ -13,7 +13,7 @@ from localspec.engine.base import Cancelled, Context, Head, Pass, Row
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.eagle3 import Eagle3Head
 from localspec.engine.model import LlamaModel
-from localspec.services import ggmlheads
+from localspec.services.heads import ggmlheads
 from localspec.services.loading import Loaded
 from tests.services import tiny
 from tests.services.toy_pair import Collected

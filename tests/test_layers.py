@@ -35,12 +35,12 @@ TERMINAL = {"typer", "click", "rich", "prompt_toolkit"}
 CONCRETE_ENGINE = {
     "services.runtime": None,
     "services.loading": None,
-    "services.heads": None,
-    "services.ggmlheads": None,
-    "services.theory_toy": {"engine.base", "engine.toy"},
+    "services.heads.heads": None,
+    "services.heads.ggmlheads": None,
+    "services.theory.toy": {"engine.base", "engine.toy"},
     "services.doctor": {"engine.devices", "engine.native"},
-    "services.derive": {"engine.apart"},  # makes files, opens no model
-    "services.blocks": {"engine.base", "engine.context"},  # loads one model to look between its layers
+    "services.derive.derive": {"engine.apart"},  # makes files, opens no model
+    "services.derive.blocks": {"engine.base", "engine.context"},  # loads one model to look between its layers
     "services.train.data": {"engine.devices", "engine.farm", "engine.model"},
     "services.train.holding": {"engine.apart"},  # makes files, opens no model
     "services.train.making": {"engine.base", "engine.farm"},

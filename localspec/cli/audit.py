@@ -13,9 +13,9 @@ from localspec.cli.console import Terminal, out, print_json
 from localspec.cli.options import Shared, with_shared
 
 if TYPE_CHECKING:
-    from localspec.services.audit import Audit
-    from localspec.services.audit_greedy import Greedy
-    from localspec.services.audit_law import Sampled
+    from localspec.services.audit.audit import Audit
+    from localspec.services.audit.greedy import Greedy
+    from localspec.services.audit.law import Sampled
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -53,7 +53,7 @@ def audit(
 
     Exit code 1 when it does. A pair whose law is untouched fails once in a thousand audits.
     """
-    from localspec.services import audit as service
+    from localspec.services.audit import audit as service
     from localspec.services.single import Question
 
     asked = service.Request(

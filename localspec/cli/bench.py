@@ -18,7 +18,7 @@ from localspec.cli.options import Shared, draft_length, tree, with_shared
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.services.bench import Bench, Request
+    from localspec.services.bench.bench import Bench, Request
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -95,7 +95,7 @@ def request(
 ) -> Request:
     """What was typed, as the service takes it."""
     from localspec.services import prompts as sets
-    from localspec.services.bench import Request
+    from localspec.services.bench.bench import Request
 
     choice = dataclasses.replace(shared, N=None, drafter=None, tree=None).choice()
     lengths: list[int | Literal["auto"]] = [draft_length(text) for text in words(shared.N)]
@@ -116,7 +116,7 @@ def request(
 
 def measured(shared: Shared, asked: Request) -> Bench:
     """Load the pair and measure."""
-    from localspec.services import bench as service
+    from localspec.services.bench import bench as service
 
     choice = dataclasses.replace(shared, N=None, drafter=None, tree=None).choice()
     with Terminal() as terminal:

@@ -25,7 +25,7 @@ INSTALL_HINT = "Install it with: pip install 'localspec[plot]'"
 
 def label(row: Row) -> str:
     """ngram N=5, or plain."""
-    from localspec.services.bench_runs import label
+    from localspec.services.bench.runs import label
 
     return label(row["drafter"], row["N"], row["tree"])
 

@@ -40,9 +40,9 @@ def chat(
 
     /help lists the commands inside. Lines that are piped in are answered in order.
     """
-    from localspec.services.chat import Conversation
+    from localspec.services.chat.chat import Conversation
+    from localspec.services.chat.template import choose
     from localspec.services.runtime import Runtime
-    from localspec.services.template import choose
 
     settings, choice, engine = shared.answer(), shared.choice(), shared.engine()
     with Terminal() as report, Runtime.open(choice, engine, report) as runtime:

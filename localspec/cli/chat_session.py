@@ -12,7 +12,7 @@ from localspec.errors import ContextFullError
 
 if TYPE_CHECKING:
     from localspec.loop.counters import Counters
-    from localspec.services.chat import Conversation, Reply
+    from localspec.services.chat.chat import Conversation, Reply
     from localspec.services.runtime import Runtime
     from localspec.services.settings import AnswerSettings
 

@@ -13,8 +13,8 @@ from localspec.cli.console import Terminal, out, print_json
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.services.derive import Derived
-    from localspec.services.likeness import Likeness, Share
+    from localspec.services.derive.derive import Derived
+    from localspec.services.derive.likeness import Likeness, Share
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -55,8 +55,8 @@ def derive(
     The verifier is requantised, or loses some layers, or both; a draft is only worth it where it is much cheaper.
     """
     from localspec.catalog import registry as registries
-    from localspec.services import derive as service
-    from localspec.services.recipe import Request
+    from localspec.services.derive import derive as service
+    from localspec.services.derive.recipe import Request
 
     asked = Request(
         type=type_.upper() if type_ else None,

@@ -18,7 +18,7 @@ from localspec.cli.options import Shared, with_shared
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.services.plan import Plan, Request
+    from localspec.services.plan.plan import Plan, Request
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -118,7 +118,7 @@ def request(
 ) -> Request:
     """What was typed, as the service takes it."""
     from localspec.services import prompts as sets
-    from localspec.services.plan import TASKS, Request
+    from localspec.services.plan.plan import TASKS, Request
 
     if shared.N is not None or shared.tree is not None:
         raise UsageError(
@@ -146,7 +146,7 @@ def request(
 
 def planned(shared: Shared, asked: Request) -> Plan:
     """Load the pair and measure."""
-    from localspec.services import plan as service
+    from localspec.services.plan import plan as service
 
     with Terminal() as terminal:
         return service.plan(shared.choice(), shared.engine(), asked, terminal)
@@ -154,7 +154,7 @@ def planned(shared: Shared, asked: Request) -> Plan:
 
 def check_engine(name: str) -> None:
     """Say before anything is measured that there is no such engine."""
-    from localspec.services.engines import ENGINES
+    from localspec.services.plan.engines import ENGINES
 
     if name not in ENGINES:
         raise UsageError(f"--engine is {name!r}, but must be one of {', '.join(ENGINES)}.", hint="See docs/engines.md.")
@@ -162,7 +162,7 @@ def check_engine(name: str) -> None:
 
 def served(engine: str, shared: Shared, result: Plan) -> dict[str, Any]:
     """The recommendation as another engine takes it."""
-    from localspec.services.engines import Recommended, serving
+    from localspec.services.plan.engines import Recommended, serving
 
     chosen = result.as_dict()["recommendation"]
     wanted = Recommended(
@@ -178,7 +178,7 @@ def served(engine: str, shared: Shared, result: Plan) -> dict[str, Any]:
 
 def bench_command(shared: Shared, result: Plan, *, prompts: Path | None, limit: int | None, raw: bool) -> str:
     """The command line that measures what was recommended, on the same prompts under the same law."""
-    from localspec.services.plan import TASKS
+    from localspec.services.plan.plan import TASKS
 
     shown = result.chosen or (max((one.best for one in result.judged), key=lambda one: one.speedup))
     given: dict[str, Any] = {

@@ -40,7 +40,7 @@ def show(document: Document) -> None:
 
 def way(one: Document) -> str:
     """model N=3, model tree 4,2,2, or plain decoding."""
-    from localspec.services.bench_runs import label
+    from localspec.services.bench.runs import label
 
     return "do not speculate" if one["drafter"] == "none" else label(one["drafter"], one["N"], one["tree"])
 

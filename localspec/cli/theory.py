@@ -87,7 +87,7 @@ def check(
 
     Exit code 1 when the statistic is above the 95 % critical value; an exact sampler is above it for 1 seed in 20.
     """
-    from localspec.services import theory
+    from localspec.services.theory import theory
 
     rule = one_of("--acceptance", acceptance, ("rejection", "coupled"))
     check_plot_first(plot)
@@ -108,7 +108,7 @@ def sweep(
     plot: Plot = None,
 ) -> None:
     """Tokens per pass, time per token and speed-up over N; alpha over the quality of the draft."""
-    from localspec.services import theory
+    from localspec.services.theory import theory
 
     check_plot_first(plot)
     show(theory.Sweep(alpha, c, longest, seed).as_dict(), json, plot, theory_tables.sweep, theory_plots.sweep)
@@ -126,7 +126,7 @@ def tree(
     plot: Plot = None,
 ) -> None:
     """Trees against chains of as many tokens: acceptance by leaf, tokens per pass, with three drafts."""
-    from localspec.services import theory_tree
+    from localspec.services.theory import tree as theory_tree
 
     check_plot_first(plot)
     with Terminal() as report:
@@ -140,7 +140,7 @@ def rollback(seed: Seed = 0, json: Json = False, plot: Plot = None) -> None:
 
     Exit code 1 when a committed token is lost or the next law is not a fresh cache's.
     """
-    from localspec.services import theory_rollback
+    from localspec.services.theory import rollback as theory_rollback
 
     check_plot_first(plot)
     result = theory_rollback.rollback(seed=seed)
@@ -157,7 +157,7 @@ def distance(
     plot: Plot = None,
 ) -> None:
     """Acceptance against the distance between the two laws: total variation, KL and what they guarantee."""
-    from localspec.services import theory_distance
+    from localspec.services.theory import distance as theory_distance
 
     check_plot_first(plot)
     with Terminal() as report:

@@ -13,7 +13,7 @@ from localspec.cli.console import Terminal, out, print_json
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.services.convert import Converted
+    from localspec.services.heads.convert import Converted
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -41,7 +41,7 @@ def convert(
 ) -> None:
     """Turn a published checkpoint into a head that runs here: EAGLE-3, EAGLE-1 and -2, Medusa-1. Needs no PyTorch."""
     from localspec.catalog import registry as registries
-    from localspec.services import convert as service
+    from localspec.services.heads import convert as service
 
     request = service.Request(checkpoint, verifier, to, weights.upper(), None if layers is None else _ids(layers))
     with Terminal() as report:

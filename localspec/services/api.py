@@ -11,11 +11,11 @@ from typing import Any, Literal
 from localspec.core.sampling import Sampling
 from localspec.errors import UsageError
 from localspec.loop.answer import Answer
+from localspec.services.chat.template import chat_ids, choose, raw_ids
 from localspec.services.report import Report, Silent
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 from localspec.services.stream import Stream
-from localspec.services.template import chat_ids, choose, raw_ids
 
 Prompt = str | Sequence[Mapping[str, str]]
 """One user message, or a conversation of {"role", "content"} messages; with `raw` a text to complete as it stands."""

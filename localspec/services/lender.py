@@ -13,7 +13,7 @@ from localspec.core.draft import Ids
 from localspec.drafters.base import Drafter
 from localspec.engine.base import Context, Guesser, Head, Vocab
 from localspec.errors import DrafterError, PairError
-from localspec.services.heads import LoadedHead
+from localspec.services.heads.heads import LoadedHead
 from localspec.services.loading import Loaded
 from localspec.services.notebook import Notebook
 from localspec.services.report import Report

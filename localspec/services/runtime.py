@@ -39,9 +39,10 @@ from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
 from localspec.planner.diagnosis import Facts
 from localspec.planner.profile import Profile
-from localspec.services import bench_facts, heads
+from localspec.services.bench import facts as bench_facts
 from localspec.services.controls import control, learned
-from localspec.services.heads import LoadedHead
+from localspec.services.heads import heads
+from localspec.services.heads.heads import LoadedHead
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, apart, load, need
 from localspec.services.notebook import Notebook

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
-from localspec.services.template import chat_ids, choose, raw_ids
+from localspec.services.chat.template import chat_ids, choose, raw_ids
 
 if TYPE_CHECKING:
     from localspec.loop.answer import Answer

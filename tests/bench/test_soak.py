@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.soak import Look, Soak, handles, rss_mb, verdict
-from localspec.services.formats import CHATML
-from localspec.services.template import Template
+from localspec.services.chat.formats import CHATML
+from localspec.services.chat.template import Template
 from tests.services import tiny
 
 FLAT = [Look(minute / 6, 200.0, 9, 60.0, 10 * minute, 100 * minute) for minute in range(181)]

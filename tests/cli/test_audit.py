@@ -10,7 +10,7 @@ import pytest
 from localspec.cli import app
 from localspec.core import statistics
 from localspec.core.statistics import ChiSquare
-from localspec.services import bench_texts
+from localspec.services.bench import texts as bench_texts
 from tests.services import tiny
 
 SMALL = ["--samples", "60", "--greedy", "12", "--threads", "1", "--ctx-size", "128", "--raw", "--seed", "1"]
@@ -59,7 +59,7 @@ def test_an_unexplained_greedy_divergence_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """B47: only a near tie may differ."""
-    from localspec.services import audit_greedy
+    from localspec.services.audit import greedy as audit_greedy
 
     monkeypatch.setattr(
         audit_greedy,

@@ -17,9 +17,9 @@ from localspec.cli.app import main
 from localspec.core.sampling import Sampling
 from localspec.engine.toy import ToyModel
 from localspec.errors import UsageError
-from localspec.services import bench as service
-from localspec.services.bench_runs import Configuration
-from localspec.services.bench_texts import Difference
+from localspec.services.bench import bench as service
+from localspec.services.bench.runs import Configuration
+from localspec.services.bench.texts import Difference
 from localspec.services.prompts import Prompt
 from localspec.services.report import Silent
 from localspec.services.settings import AnswerSettings, PairChoice

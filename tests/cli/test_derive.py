@@ -9,7 +9,7 @@ import pytest
 
 from localspec.cli.app import main
 from localspec.cli.derive import verdict
-from localspec.services.likeness import Likeness, Share
+from localspec.services.derive.likeness import Likeness, Share
 from tests import zoo
 from tests.cli.programs import Screen
 

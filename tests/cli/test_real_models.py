@@ -11,11 +11,11 @@ import pytest
 
 from localspec.cli.app import main
 from localspec.core.sampling import Sampling
-from localspec.services.chat import Conversation
+from localspec.services.chat.chat import Conversation
+from localspec.services.chat.template import choose, raw_ids
 from localspec.services.report import Silent
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
-from localspec.services.template import choose, raw_ids
 
 pytestmark = pytest.mark.gguf
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from localspec.cli import app
-from localspec.services import theory, theory_rollback
+from localspec.services.theory import rollback as theory_rollback
+from localspec.services.theory import theory
 
 QUICK = {
     "check": ["--samples", "40"],

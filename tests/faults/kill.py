@@ -30,7 +30,7 @@ from localspec.catalog.modelfile import ModelFile
 from localspec.catalog.registry import Registry
 from localspec.catalog.store import hub_folder
 from localspec.planner.profile import Profile
-from localspec.services import chat_file
+from localspec.services.chat import file as chat_file
 from localspec.services.notebook import Notebook
 from localspec.services.profiles import Circumstances, Profiles
 from tests import zoo

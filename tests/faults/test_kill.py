@@ -57,6 +57,7 @@ def test_b71_killed_at_any_moment_nothing_is_lost_or_half_written() -> None:
 
 @pytest.mark.parametrize("job", CARELESS)
 def test_the_trials_would_notice_files_that_are_written_in_place(job: str) -> None:
-    code = f"import json\nfrom localspec.services import chat_file\nfrom tests.faults import kill\n{CARELESS[job]}"
+    chat_file = "from localspec.services.chat import file as chat_file"
+    code = f"import json\n{chat_file}\nfrom tests.faults import kill\n{CARELESS[job]}"
     done = run(f"{code}\nkill.JOBS = {{{job!r}: kill.JOBS[{job!r}]}}\nraise SystemExit(kill.main())", 12)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from localspec.services import chat_file
+from localspec.services.chat import file as chat_file
 from tests.cli.programs import ROOT, Screen, command, environment
 from tests.services.toy_pair import Collected
 
@@ -206,7 +206,7 @@ from typing import Any
 from localspec.catalog.modelfile import read_model
 from localspec.services.notebook import Notebook
 from localspec.services.report import Silent
-from localspec.services import chat_file
+from localspec.services.chat import file as chat_file
 
 book = Notebook(read_model(Path(sys.argv[1])), 261, Silent())
 for number in range(40):

@@ -29,14 +29,15 @@ from localspec.drafters.ngram import read_corpus
 from localspec.errors import LocalspecError
 from localspec.planner.controller import AutoLength
 from localspec.planner.profile import Profile
-from localspec.services import chat_file, prompts
-from localspec.services.formats import FORMATS
+from localspec.services import prompts
+from localspec.services.chat import file as chat_file
+from localspec.services.chat.formats import FORMATS
+from localspec.services.chat.template import Template
+from localspec.services.chat.transcript import Transcript
 from localspec.services.notebook import MAGIC, Notebook
 from localspec.services.pairs import read_tree
 from localspec.services.profiles import SCHEMA, Circumstances, Profiles
 from localspec.services.report import Silent
-from localspec.services.template import Template
-from localspec.services.transcript import Transcript
 from tests.services.fakes import FakeVocab
 from tests.services.toy_pair import Collected
 

@@ -13,9 +13,9 @@ from localspec.core.draft import EMPTY
 from localspec.engine.base import Context
 from localspec.errors import ContextFullError, UsageError
 from localspec.loop.answer import Answer
-from localspec.services.chat import Conversation
+from localspec.services.chat.chat import Conversation
+from localspec.services.chat.template import Template
 from localspec.services.settings import AnswerSettings
-from localspec.services.template import Template
 from tests.property import operations as op
 from tests.property.runtimes import Wired, all_paths_stand_in
 from tests.property.speech import Said, decoded, spelled

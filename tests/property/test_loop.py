@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from localspec.drafters.registry import REGISTRY
 from localspec.engine.toy import ToyContext
-from localspec.services.template import Template
+from localspec.services.chat.template import Template
 from tests.property import examples
 from tests.property import operations as op
 from tests.property.chats import Chat

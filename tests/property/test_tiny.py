@@ -26,9 +26,9 @@ from localspec.engine.base import Context
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.model import LlamaModel
 from localspec.loop.answer import Answer
+from localspec.services.chat.template import Template
 from localspec.services.pairs import SettledPair
 from localspec.services.settings import EngineSettings
-from localspec.services.template import Template
 from tests import zoo
 from tests.loop.answers import NEAR_TIE
 from tests.property import examples

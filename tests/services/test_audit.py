@@ -19,13 +19,16 @@ from localspec.engine.base import Context, Row
 from localspec.engine.toy import ToyContext, ToyModel, ToyPass
 from localspec.errors import DrafterError, UsageError
 from localspec.loop.control import FixedLength
-from localspec.services import audit, audit_greedy, audit_law, audit_sampling
-from localspec.services.audit_law import Request, Sampled, Subject, compare
-from localspec.services.audit_rows import Recorded
+from localspec.services.audit import audit
+from localspec.services.audit import greedy as audit_greedy
+from localspec.services.audit import law as audit_law
+from localspec.services.audit import sampling as audit_sampling
+from localspec.services.audit.law import Request, Sampled, Subject, compare
+from localspec.services.audit.rows import Recorded
 from localspec.services.report import Silent
 from localspec.services.settings import Acceptance, AnswerSettings
 from localspec.services.single import Question
-from localspec.services.theory_toy import ToyLender
+from localspec.services.theory.toy import ToyLender
 from tests.services import tiny
 from tests.services.planted import HONEST, LYING, Chain, Fan, Forgetful
 from tests.services.toy_pair import Collected

@@ -10,8 +10,8 @@ import pytest
 from localspec.core.sampling import Sampling
 from localspec.engine.toy import ToyModel
 from localspec.errors import ContextFullError, UsageError
-from localspec.services.bench import ROUNDS, WARM_UP, Bench, Request, measure
-from localspec.services.bench_runs import PLAIN, Configuration
+from localspec.services.bench.bench import ROUNDS, WARM_UP, Bench, Request, measure
+from localspec.services.bench.runs import PLAIN, Configuration
 from localspec.services.prompts import Prompt
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice

@@ -6,9 +6,9 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.loop.counters import Counters
-from localspec.services.bench_rows import ALL, Row, Spread, rows
-from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, configurations, schedule, widest
-from localspec.services.bench_texts import Difference
+from localspec.services.bench.rows import ALL, Row, Spread, rows
+from localspec.services.bench.runs import PLAIN, Configuration, Run, Turn, configurations, schedule, widest
+from localspec.services.bench.texts import Difference
 
 FAST = Configuration("model", 4)
 

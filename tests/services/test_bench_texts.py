@@ -10,7 +10,7 @@ import pytest
 from localspec.core.draft import Draft
 from localspec.engine.base import Row
 from localspec.engine.toy import ToyContext, ToyModel, ToyPass
-from localspec.services.bench_texts import first_difference, judge, loop_share, replay, woven
+from localspec.services.bench.texts import first_difference, judge, loop_share, replay, woven
 
 
 class Shaky(ToyContext):

@@ -11,10 +11,10 @@ import pytest
 
 from localspec.core.sampling import Sampling
 from localspec.errors import ContextFullError, DecodeError, TemplateError, UsageError
-from localspec.services.chat import Conversation
-from localspec.services.formats import CHATML, PLAIN
+from localspec.services.chat.chat import Conversation
+from localspec.services.chat.formats import CHATML, PLAIN
+from localspec.services.chat.template import Template, chat_ids
 from localspec.services.settings import AnswerSettings
-from localspec.services.template import Template, chat_ids
 from tests.services.fakes import CONTROL, FakeRuntime, FakeVocab, Script
 
 PLAINLY = AnswerSettings(Sampling())

@@ -17,9 +17,9 @@ from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.eagle3 import Eagle3Head
 from localspec.engine.model import LlamaModel
 from localspec.errors import ModelFileError, UsageError
-from localspec.services import convert_eagle3
-from localspec.services.convert import Converted, Request, convert
-from localspec.services.ggmlheads import open_head
+from localspec.services.heads import convert_eagle3
+from localspec.services.heads.convert import Converted, Request, convert
+from localspec.services.heads.ggmlheads import open_head
 from localspec.services.loading import Loaded, load
 from tests import checkpoints, zoo
 from tests.catalog.conftest import NOTHING, Listener

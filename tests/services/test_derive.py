@@ -12,9 +12,10 @@ import pytest
 from localspec.catalog.inventory import derived_folder
 from localspec.catalog.modelfile import read_model
 from localspec.errors import DownloadError, EngineError, UsageError
-from localspec.services import blocks, derive, library, recipe
-from localspec.services.derive import Derived
-from localspec.services.recipe import Request
+from localspec.services import library
+from localspec.services.derive import blocks, derive, recipe
+from localspec.services.derive.derive import Derived
+from localspec.services.derive.recipe import Request
 from tests import wrecks, zoo
 from tests.catalog.conftest import NOTHING, Listener
 

@@ -13,7 +13,7 @@ import pytest
 
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import UsageError
-from localspec.services.engines import ENGINES, STEADY, Recommended, Serving, serving
+from localspec.services.plan.engines import ENGINES, STEADY, Recommended, Serving, serving
 
 DOCS = Path(__file__).parents[2] / "docs" / "engines.md"
 

@@ -11,7 +11,7 @@ import pytest
 from localspec.catalog.modelfile import read_model
 from localspec.core.sampling import Sampling
 from localspec.engine.devices import Device
-from localspec.services import ggmlheads as opening
+from localspec.services.heads import ggmlheads as opening
 from localspec.services.runtime import Runtime
 from tests import ggmlheads, zoo
 from tests.services import tiny
@@ -136,7 +136,9 @@ def test_rows_are_kept_only_while_the_head_drafts(kind: str) -> None:
 
 
 def test_a_long_text_is_read_from_its_last_part_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.services.ggmlheads.Eagle1Head", lambda graph, verifier: _short(graph, verifier))
+    monkeypatch.setattr(
+        "localspec.services.heads.ggmlheads.Eagle1Head", lambda graph, verifier: _short(graph, verifier)
+    )
     with tiny.open_pair(draft="eagle1", drafter="eagle1", N=4) as pair:
         plain = tiny.answer(pair, PROMPT * 5, speculate=False)
         answer = tiny.answer(pair, PROMPT * 5)

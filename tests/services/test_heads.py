@@ -13,7 +13,7 @@ import pytest
 from localspec.catalog import fingerprint
 from localspec.catalog.modelfile import read_model
 from localspec.engine.base import FeatureSpec
-from localspec.services import heads
+from localspec.services.heads import heads
 from localspec.services.runtime import Runtime
 from tests import zoo
 from tests.eagle3 import Kind, knowing_head, random_head, tensors, tiny_eagle3

@@ -7,7 +7,7 @@ import pytest
 
 from localspec.core import theory
 from localspec.engine.toy import ToyContext, ToyModel
-from localspec.services.likeness import Likeness, Share, compare
+from localspec.services.derive.likeness import Likeness, Share, compare
 
 FLAT = tuple((n, 1.0) for n in range(1, 10))
 

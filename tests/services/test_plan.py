@@ -12,8 +12,11 @@ import pytest
 from localspec.core.sampling import Sampling
 from localspec.planner import plan as arithmetic
 from localspec.planner.plan import Candidate, Costs, Walk
-from localspec.services import plan, plan_checks, plan_costs, plan_texts
-from localspec.services.plan import Judged, Request
+from localspec.services.plan import checks as plan_checks
+from localspec.services.plan import costs as plan_costs
+from localspec.services.plan import plan
+from localspec.services.plan import texts as plan_texts
+from localspec.services.plan.plan import Judged, Request
 from localspec.services.prompts import Prompt
 from localspec.services.report import Silent
 from localspec.services.runtime import Runtime

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import TemplateError, UsageError
-from localspec.services.formats import CHATML, FORMATS
-from localspec.services.template import Template, begin_ids, chat_ids, choose, raw_ids
+from localspec.services.chat.formats import CHATML, FORMATS
+from localspec.services.chat.template import Template, begin_ids, chat_ids, choose, raw_ids
 from tests.services.fakes import BOS, START, FakeVocab
 
 TALK = [

@@ -14,9 +14,13 @@ from localspec.core.rejection import Rejection
 from localspec.core.shapes import Shape
 from localspec.engine.toy import ToyContext
 from localspec.errors import UsageError
-from localspec.services import theory, theory_distance, theory_rollback, theory_toy, theory_tree
 from localspec.services.report import Silent
 from localspec.services.settings import Acceptance
+from localspec.services.theory import distance as theory_distance
+from localspec.services.theory import rollback as theory_rollback
+from localspec.services.theory import theory
+from localspec.services.theory import toy as theory_toy
+from localspec.services.theory import tree as theory_tree
 from tests.services.toy_pair import Collected
 
 

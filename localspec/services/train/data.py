@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from localspec.catalog.modelfile import ModelFile
     from localspec.engine.farm import Farm
     from localspec.engine.model import LlamaModel
+    from localspec.services.chat.template import Template
     from localspec.services.report import Report
-    from localspec.services.template import Template
     from localspec.services.train.making import Maker, Wishes
     from localspec.services.train.questions import Seen
 
@@ -211,7 +211,7 @@ class _Batch:
 
 def template_of(model: LlamaModel) -> Template | None:
     """The model's own chat template, None when it has none."""
-    from localspec.services.template import Template
+    from localspec.services.chat.template import Template
 
     vocab = model.vocab
     return Template(model.template, vocab.text(vocab.bos), vocab.text(vocab.eos)) if model.template else None

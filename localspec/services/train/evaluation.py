@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.core.sampling import Sampling
 from localspec.errors import UsageError
-from localspec.services.bench_runs import Configuration
+from localspec.services.bench.runs import Configuration
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 
 if TYPE_CHECKING:
-    from localspec.services.bench_rows import Row
+    from localspec.services.bench.rows import Row
     from localspec.services.prompts import Prompt
     from localspec.services.report import Report
 
@@ -81,7 +81,7 @@ class Evaluation:
 
 def evaluate(request: EvalRequest, engine: EngineSettings, report: Report) -> Evaluation:
     """Measure every head, prompt lookup and the draft model. Raises `UsageError` where there is nothing to measure."""
-    from localspec.services import bench
+    from localspec.services.bench import bench
 
     if not request.heads and request.draft is None:
         raise UsageError("there is nothing to evaluate", hint="Name a head, or a model with --draft.")

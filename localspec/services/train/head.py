@@ -172,12 +172,13 @@ class _Run:
         if start is not None and len(start) >= self._request.vocab:
             vocabulary = start
         else:
-            vocabulary = choose(self._counts(start), min(self._request.vocab, self._size))
+            known = start.ids.tolist() if start is not None else ()
+            vocabulary = choose(self._counts(), min(self._request.vocab, self._size), known)
         np.save(kept, vocabulary.ids)
         return vocabulary
 
-    def _counts(self, start: DraftVocabulary | None) -> npt.NDArray[np.float64]:
-        """How often each token is said; what the head to start from knows is always in."""
+    def _counts(self) -> npt.NDArray[np.float64]:
+        """How often each token is said in the texts to learn from."""
         from localspec.services.train.frames import is_held_out
 
         expected = np.zeros(self._size)
@@ -185,8 +186,6 @@ class _Run:
             learned = (text for text in self._store.read(shard) if not is_held_out(text.index))
             expected += counts(learned, self._size)
             self._report.progress("Counting tokens", place, len(self._shards), "steps")
-        if start is not None:
-            expected[start.ids] += expected.sum()
         return expected
 
     def _learning(self, vocabulary: DraftVocabulary) -> tuple[Learning, float]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from localspec.errors import UsageError
 from localspec.services import prompts
-from localspec.services.template import Template, chat_ids
+from localspec.services.chat.template import Template, chat_ids
 
 if TYPE_CHECKING:
     from localspec.engine.base import Vocab

@@ -2,6 +2,9 @@
 
 Counts come from the verifier's laws, not from its answers alone: each row says how often each of its likeliest tokens
 would have been said there, so one row counts like dozens. Prompts made up by the verifier count as text, too.
+
+Which rare tokens to keep a few hundred thousand tokens cannot say. The ids can, as a tokenizer numbers its merges by
+frequency in a far larger text: a small share of Zipf's law over the ids ranks what was hardly seen (docs/training.md).
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import numpy.typing as npt
 from localspec.services.train.shards import Text
 
 PROMPT_WEIGHT = 0.5
+PRIOR_SHARE, PRIOR_START = 0.03, 2000
+"""How much the ids count against what was said, and how many first ids are about equally common."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,13 @@ def counts(texts: Iterable[Text], size: int) -> npt.NDArray[np.float64]:
     return total
 
 
-def choose(expected: npt.NDArray[np.float64], count: int) -> DraftVocabulary:
-    """The `count` likeliest tokens; ties go to the smaller id, as merges are numbered by frequency."""
-    order = np.argsort(-expected, kind="stable")[:count]
+def choose(expected: npt.NDArray[np.float64], count: int, always: Iterable[int] = ()) -> DraftVocabulary:
+    """The `count` likeliest tokens, those of `always` among them.
+
+    expected (V,): how often each token was said, in any unit.
+    """
+    prior = 1 / (np.arange(len(expected)) + PRIOR_START)
+    score = expected + PRIOR_SHARE * max(expected.sum(), 1.0) * prior / prior.sum()
+    score[list(always)] = np.inf
+    order = np.argsort(-score, kind="stable")[:count]
     return DraftVocabulary.of(order.tolist(), len(expected))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from localspec.services.template import chat_ids
+from localspec.services.chat.template import chat_ids
 
 if TYPE_CHECKING:
     from localspec.engine.base import Vocab

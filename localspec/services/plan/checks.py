@@ -13,7 +13,7 @@ from typing import Any
 from localspec.catalog.modelfile import read_model
 from localspec.core.sampling import Sampling
 from localspec.planner.plan import Costs
-from localspec.services import heads
+from localspec.services.heads import heads
 
 HOT = 1.0
 """Temperature above which acceptance falls quickly."""

@@ -24,7 +24,7 @@ from localspec.errors import UsageError
 from localspec.loop.round import play_round
 from localspec.services.report import Report
 from localspec.services.settings import Acceptance
-from localspec.services.theory_toy import PROMPT, QUALITIES, SIZE, WHOLE, Quality, ToyPair, laws
+from localspec.services.theory.toy import PROMPT, QUALITIES, SIZE, WHOLE, Quality, ToyPair, laws
 
 CONFIDENCE = 0.95
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

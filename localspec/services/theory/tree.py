@@ -20,7 +20,7 @@ from localspec.drafters.base import Budget
 from localspec.errors import UsageError
 from localspec.loop.round import play_round
 from localspec.services.report import Report
-from localspec.services.theory_toy import PROMPT, QUALITIES, ROOM, WHOLE, Quality, ToyPair
+from localspec.services.theory.toy import PROMPT, QUALITIES, ROOM, WHOLE, Quality, ToyPair
 
 SHAPES = ("2,2,2", "4,2", "3,3")
 TOLD = 100

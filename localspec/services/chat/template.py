@@ -21,9 +21,9 @@ import jinja2
 
 from localspec.catalog.texts import read_text
 from localspec.errors import LocalspecError, TemplateError, UsageError
-from localspec.services import sandbox
-from localspec.services.formats import FORMATS
-from localspec.services.sandbox import SIZE_LIMIT, Refusal, Sandbox, TooLong, environment
+from localspec.services.chat import sandbox
+from localspec.services.chat.formats import FORMATS
+from localspec.services.chat.sandbox import SIZE_LIMIT, Refusal, Sandbox, TooLong, environment
 
 if TYPE_CHECKING:
     from localspec.engine.base import Vocab

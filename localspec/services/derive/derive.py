@@ -22,9 +22,10 @@ from localspec.catalog.quantfiles import quant_of
 from localspec.catalog.registry import Registry
 from localspec.engine import apart
 from localspec.errors import LoadError, UsageError
-from localspec.services import blocks, likeness, single
-from localspec.services.likeness import Likeness
-from localspec.services.recipe import Recipe, Request, inessential, settle, spans
+from localspec.services import single
+from localspec.services.derive import blocks, likeness
+from localspec.services.derive.likeness import Likeness
+from localspec.services.derive.recipe import Recipe, Request, inessential, settle, spans
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import EngineSettings, PairChoice

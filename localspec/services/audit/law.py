@@ -26,7 +26,7 @@ from localspec.engine.base import Context, Row, Vocab
 from localspec.errors import DrafterError
 from localspec.loop.control import Controller
 from localspec.loop.proposer import Proposer
-from localspec.services.audit_sampling import Sampler, rules
+from localspec.services.audit.sampling import Sampler, rules
 from localspec.services.report import Report
 from localspec.services.settings import Acceptance
 

@@ -15,7 +15,7 @@ from localspec.core import theory
 from localspec.core.draft import Draft
 from localspec.core.rejection import Rejection
 from localspec.services.report import Report
-from localspec.services.theory_toy import SIZE, ToyPair, laws, table
+from localspec.services.theory.toy import SIZE, ToyPair, laws, table
 
 BLURS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 

@@ -12,8 +12,8 @@ from itertools import zip_longest
 from typing import Any
 
 from localspec.loop.counters import Counters
-from localspec.services.bench_runs import PLAIN, Configuration, Run
-from localspec.services.bench_texts import Difference, loop_share
+from localspec.services.bench.runs import PLAIN, Configuration, Run
+from localspec.services.bench.texts import Difference, loop_share
 
 ALL = "all"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from localspec.errors import ContextFullError, UsageError
-from localspec.services import chat_file
-from localspec.services.chat_file import Turn
-from localspec.services.template import Message, Template
-from localspec.services.transcript import Transcript
+from localspec.services.chat import file as chat_file
+from localspec.services.chat.file import Turn
+from localspec.services.chat.template import Message, Template
+from localspec.services.chat.transcript import Transcript
 
 if TYPE_CHECKING:
     from localspec.engine.base import Cancelled, Vocab

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec.engine.base import Context
-from localspec.services.bench_texts import Difference, first_difference, judge
+from localspec.services.bench.texts import Difference, first_difference, judge
 
 Tokens = Sequence[int]
 Decode = Callable[[Tokens, int], Tokens]

@@ -16,7 +16,7 @@ from localspec.core.rejection import Rejection
 from localspec.core.sampling import Sampling
 from localspec.engine.base import Context
 from localspec.loop.round import RowLaws
-from localspec.services.theory_toy import SIZE, ToyPair
+from localspec.services.theory.toy import SIZE, ToyPair
 
 GREEDY = Sampling(temperature=0.0)
 

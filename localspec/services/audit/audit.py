@@ -16,10 +16,12 @@ from localspec.drafters.base import Drafter, Lender
 from localspec.drafters.registry import entry
 from localspec.engine.base import Context, Guesser, Head
 from localspec.errors import DrafterError, UsageError
-from localspec.services import audit_greedy, audit_law, single
-from localspec.services.audit_greedy import Greedy
-from localspec.services.audit_law import Sampled, Subject
-from localspec.services.audit_rows import Recorded, RecordedGuesser, RecordedHead, Remembering
+from localspec.services import single
+from localspec.services.audit import greedy as audit_greedy
+from localspec.services.audit import law as audit_law
+from localspec.services.audit.greedy import Greedy
+from localspec.services.audit.law import Sampled, Subject
+from localspec.services.audit.rows import Recorded, RecordedGuesser, RecordedHead, Remembering
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice

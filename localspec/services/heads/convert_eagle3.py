@@ -16,8 +16,8 @@ from localspec.catalog.checkpoint import Checkpoint
 from localspec.catalog.gguf import raw_values
 from localspec.catalog.ggufwriter import Value
 from localspec.errors import ModelFileError, UsageError
-from localspec.services import head_parts as parts
-from localspec.services.head_parts import Array, Head, Layer, Target
+from localspec.services.heads import parts
+from localspec.services.heads.parts import Array, Head, Layer, Target
 from localspec.services.report import Report
 
 FUSED = 3

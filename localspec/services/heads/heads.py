@@ -23,7 +23,7 @@ from localspec.engine.eagle3 import Eagle3Head
 from localspec.engine.medusa import MedusaHead
 from localspec.engine.model import LlamaModel
 from localspec.errors import PairError
-from localspec.services import ggmlheads
+from localspec.services.heads import ggmlheads
 from localspec.services.loading import MEBI, Loaded, place
 from localspec.services.report import Report
 

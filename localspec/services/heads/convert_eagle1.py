@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from localspec.catalog.checkpoint import Checkpoint
 from localspec.catalog.ggufwriter import Value
 from localspec.errors import ModelFileError, UsageError
-from localspec.services import head_parts as parts
-from localspec.services.head_parts import Array, Head, Layer, Target
+from localspec.services.heads import parts
+from localspec.services.heads.parts import Array, Head, Layer, Target
 from localspec.services.report import Report
 
 HEAD = "localspec.head"

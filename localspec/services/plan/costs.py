@@ -17,7 +17,7 @@ from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.drafters.base import Budget, Drafter
 from localspec.engine.base import Context
 from localspec.planner.plan import Costs
-from localspec.services.plan_texts import Text
+from localspec.services.plan.texts import Text
 from localspec.services.report import Report
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)

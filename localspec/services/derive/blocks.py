@@ -15,8 +15,8 @@ import numpy.typing as npt
 from localspec.catalog.modelfile import ModelFile
 from localspec.engine.base import FeatureSpec
 from localspec.engine.context import ContextSettings
+from localspec.services.derive.recipe import inessential
 from localspec.services.loading import load
-from localspec.services.recipe import inessential
 from localspec.services.report import Report
 
 TOKENS = 128

@@ -22,10 +22,14 @@ from localspec.errors import ContextFullError, DrafterError, LocalspecError, Usa
 from localspec.planner import plan as arithmetic
 from localspec.planner.plan import Candidate, Costs, Trace, Walk
 from localspec.planner.profile import Profile
-from localspec.services import bench, bench_facts, plan_checks, plan_costs, plan_texts
+from localspec.services.bench import bench
+from localspec.services.bench import facts as bench_facts
 from localspec.services.pairs import MOST, ROOM, settle
-from localspec.services.plan_checks import Check
-from localspec.services.plan_texts import Asked, Text
+from localspec.services.plan import checks as plan_checks
+from localspec.services.plan import costs as plan_costs
+from localspec.services.plan import texts as plan_texts
+from localspec.services.plan.checks import Check
+from localspec.services.plan.texts import Asked, Text
 from localspec.services.profiles import Profiles
 from localspec.services.prompts import Prompt
 from localspec.services.report import Report

@@ -22,8 +22,8 @@ from localspec.catalog.ggufwriter import BLOCK, Encoded, Value, encode, write_gg
 from localspec.catalog.modelfile import ModelFile
 from localspec.catalog.registry import Registry
 from localspec.errors import UsageError
-from localspec.services import convert_eagle1, convert_eagle3, convert_medusa
-from localspec.services.head_parts import Head, Target
+from localspec.services.heads import convert_eagle1, convert_eagle3, convert_medusa
+from localspec.services.heads.parts import Head, Target
 from localspec.services.report import Report
 
 SCHEMA = "localspec.train.convert/1"

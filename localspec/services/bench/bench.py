@@ -18,10 +18,11 @@ from localspec.drafters import registry as drafters
 from localspec.engine.base import Context, Vocab
 from localspec.errors import ContextFullError
 from localspec.loop.answer import Answer, Piece
-from localspec.services import bench_facts, template
-from localspec.services.bench_rows import Row, rows
-from localspec.services.bench_runs import PLAIN, Configuration, Run, Turn, branches, configurations, schedule, widest
-from localspec.services.bench_texts import Difference, judge
+from localspec.services.bench import facts as bench_facts
+from localspec.services.bench.rows import Row, rows
+from localspec.services.bench.runs import PLAIN, Configuration, Run, Turn, branches, configurations, schedule, widest
+from localspec.services.bench.texts import Difference, judge
+from localspec.services.chat import template
 from localspec.services.pairs import Length, settle
 from localspec.services.prompts import Prompt
 from localspec.services.report import Report

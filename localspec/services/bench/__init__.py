@@ -1,0 +1,1 @@
+"""The benchmark: runs, their rows and what was measured on what."""

@@ -1,0 +1,1 @@
+"""Conversations: turns within the context, their template and their file."""

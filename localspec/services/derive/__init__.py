@@ -1,0 +1,1 @@
+"""A draft made from its verifier without training, and what it is worth."""

@@ -1,0 +1,1 @@
+"""Draft heads: finding, checking and loading them, and converting published checkpoints."""

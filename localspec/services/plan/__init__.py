@@ -1,0 +1,1 @@
+"""What would pay on this machine, and the same setup for other engines."""

@@ -1,0 +1,1 @@
+"""The mathematics as exercises on a toy model."""
