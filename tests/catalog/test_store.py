@@ -1,4 +1,4 @@
-"""Folders from the environment, locks where there are none, room on the disk, and facts of the machine."""
+"""Folders from the environment, locks where there are none, room on the disk, records of checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from localspec.catalog import machine
 from localspec.catalog.checks import Expected, is_sound, known_sha256, move, remember, verify
 from localspec.catalog.store import cache_folder, hub_folder, locked, make_folder, unwritable
 from localspec.errors import DownloadError
@@ -74,24 +73,3 @@ def test_a_damaged_record_only_costs_a_second_look(clean: Path) -> None:
     for text in ("", "[]", "{", '{"sha256": "x"}'):
         record.write_text(text)
         assert known_sha256(path) is None
-
-
-def test_facts_of_this_machine(clean: Path) -> None:
-    found = machine.describe()
-    assert found.cpu
-    assert found.os
-    assert (found.logical_cores or 1) >= (found.physical_cores or 1) >= 1
-    assert found.memory_total is None or found.memory_total > 2**28
-    assert found.memory_available is None or found.memory_total is None or found.memory_available <= found.memory_total
-    assert found.packages["numpy"]
-    free = machine.free_disk(clean / "not" / "there")
-    assert free is None or free > 0
-
-
-def test_facts_load_no_llama_cpp() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, localspec.catalog.machine as m; m.describe(); print('llama_cpp' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    assert done.stdout.strip() == "False"
