@@ -186,10 +186,9 @@ def _writes_last_layer(model: LlamaModel) -> bool:
     batch = TokenBatch(4, 1)
     try:
         native.set_nextn(handle, True, False)
-        rows = None
+        rows: Rows = np.empty(0, dtype=np.float32)
         for position in (0, 1):
-            if rows is not None:
-                rows[:] = np.nan
+            rows[:] = np.nan
             token = np.array([position], dtype=np.int32)
             code = lib.llama_decode(handle, batch.fill(token, position, rows="last"))
             address = native.nextn_address(handle)

@@ -361,10 +361,15 @@ def test_a_trial_that_cannot_be_made_is_a_no(
     """No memory for the small context that shows what llama.cpp gives: nothing is promised then, and nothing leaks."""
     freed: list[object] = []
     free = lib.llama_free
+
+    def noted(handle: object) -> None:
+        freed.append(handle)
+        free(handle)
+
     with LlamaContext(loaded["llama"], SMALL) as context:
-        monkeypatch.setattr(lib, "llama_free", lambda handle: (freed.append(handle), free(handle)))
+        monkeypatch.setattr(lib, "llama_free", noted)
         monkeypatch.setattr(lib, fails, lambda *_: None if fails == "llama_init_from_model" else 1)
-        with pytest.raises(LoadError, match="llama.cpp (gives no logits|does not give what leaves the last layer)"):
+        with pytest.raises(LoadError, match=r"llama\.cpp (gives no logits|does not give what leaves the last layer)"):
             context.capture(spec)
         assert bool(freed) == (fails == "llama_decode")
         monkeypatch.undo()
