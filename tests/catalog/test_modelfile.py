@@ -302,6 +302,17 @@ def test_parts_that_do_not_belong_together_B81(tmp_path: Path) -> None:
     assert "it says it is part 1 of 2" in str(refusal(first))
 
 
+def test_parts_that_hold_fewer_tensors_than_they_should_B81(tmp_path: Path) -> None:
+    first, _ = wrecks.split_pair(tmp_path)
+    data = bytearray(first.read_bytes())
+    at = data.index(b"split.tensors.count") + len(b"split.tensors.count") + 4
+    data[at] += 1
+    first.write_bytes(data)
+    error = refusal(first)
+    assert f"hold {data[at] - 1} tensors in all, but should hold {data[at]}" in str(error)
+    assert "do not belong together" in error.hint
+
+
 def test_parts_joined_by_hand_B81(tmp_path: Path) -> None:
     parts = wrecks.split_pair(tmp_path)
     error = refusal(wrecks.joined(tmp_path / "joined.gguf", parts))
