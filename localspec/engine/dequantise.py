@@ -10,8 +10,8 @@ from localspec.errors import LoadError
 
 
 def dequantise(data: bytes, kind: int, count: int) -> npt.NDArray[np.float32]:
-    """The `count` numbers that a tensor of ggml type `kind` stands for. Raises `LoadError` for a type without any."""
-    if kind == ggml.F32:
+    """The `count` numbers that a tensor of ggml type `kind` stands for. Raises `LoadError` where there are none."""
+    if kind == ggml.F32 and 4 * count <= len(data):
         return np.frombuffer(data, dtype=np.float32, count=count).copy()
     traits = ggml.lib().get_type_traits(kind).contents
     if not traits.to_float or traits.block_bytes * (count // traits.block) > len(data):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine import asking, hidden, native
+from localspec.engine import context as context_module
 from localspec.engine.base import FeatureSpec
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.features import Capture
@@ -386,6 +387,49 @@ def test_a_last_layer_that_is_never_written_is_refused(
             monkeypatch.setattr(native, "nextn_address", lambda _, found=address: found)
             with pytest.raises(LoadError, match="leaves the last layer of llama"):
                 context.capture(FeatureSpec((4,)))
+
+
+def test_what_leaves_the_last_layer_is_read_where_it_is_given(
+    loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tiny model gives it, so llama.cpp's part is played: switched on and off by need, read from its own buffer."""
+    model, switched = loaded["llama"], list[bool]()
+    buffer = np.random.default_rng(3).standard_normal((SMALL.batch, model.width)).astype(np.float32)
+    monkeypatch.setattr(context_module, "check_last_layer", lambda model, watched: None)
+    monkeypatch.setattr(native, "set_nextn", lambda handle, on, masked: switched.append(on))
+    monkeypatch.setattr(native, "nextn_address", lambda handle: buffer.ctypes.data)
+    with LlamaContext(model, SMALL) as context:
+        capture = context.capture(FeatureSpec((4, 1)))
+        context.prefill(TEXT[:20], logits=False)
+        rows = capture.rows(0, 20).copy()
+        assert np.array_equal(rows[:, : model.width], buffer[:20])
+        context.release(capture)
+    assert switched == [True, False]
+    assert_alike(rows[:, model.width :], fresh(model, FeatureSpec((1,)), TEXT[:20]))
+
+
+def test_a_buffer_that_moves_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp makes it anew when more is asked for; views are kept by address, and not for ever."""
+    buffers = [np.full((4, 2), number, dtype=np.float32) for number in range(150)]
+    rows = hidden.HiddenRows(None, width=2, layers=9, batch=4)
+    for number, buffer in enumerate(buffers):
+        monkeypatch.setattr(native, "layer_input_address", lambda handle, layer, at=buffer.ctypes.data: at)
+        for _ in range(2):
+            assert rows.read(FeatureSpec((1,)), slice(1, 3)).tolist() == [[number, number]] * 2
+    assert len(rows._views) <= 65
+
+
+@pytest.mark.parametrize("size", [8 * 4 * 5, 8 * 4 + 4], ids=["more rows than a batch", "no whole rows"])
+def test_a_tensor_of_another_shape_is_not_copied(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """A tensor may have the name of a layer's output and be something else; copying it would write past the rows."""
+    tap = hidden.Tap([1], width=8, batch=4)
+    tap.on = True
+    monkeypatch.setattr(tap, "_name", lambda tensor: b"l_out-0")
+    monkeypatch.setattr(tap, "_bytes", lambda tensor: size)
+    monkeypatch.setattr(tap, "_copy", lambda *_: pytest.fail("copied"))
+    assert tap._look(1, True, None), "it is asked for"
+    assert tap._look(1, False, None), "the evaluation goes on"
+    assert not tap.seen
 
 
 # -- the store alone --------------------------------------------------------------------------------------------------

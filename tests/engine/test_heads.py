@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.engine import ggml
+from localspec.engine.dequantise import dequantise
 from localspec.engine.eagle1graph import Eagle1Graph, Sizes
 from localspec.engine.graph import Buffer, Machine, Stored
 from localspec.engine.medusa import MedusaGraph
@@ -289,6 +290,16 @@ def test_a_row_of_any_format_can_be_looked_up(kind: str) -> None:
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_types_without_numbers_are_refused() -> None:
+    """ggml keeps places for types that were given up, like 4."""
+    assert dequantise(np.array([1.5, -2.0], dtype=np.float32).tobytes(), 0, 2).tolist() == [1.5, -2.0]
+    assert dequantise(np.array([1.5, -2.0], dtype=np.float16).tobytes(), 1, 2).tolist() == [1.5, -2.0]
+    for kind, data in ((4, bytes(99)), (1, b"123"), (0, b"123")):
+        with pytest.raises(LoadError, match=f"tensors of ggml type {kind} cannot be read") as caught:
+            dequantise(data, kind, 2)
+        assert caught.value.hint
 
 
 def test_a_device_that_is_not_there() -> None:
