@@ -73,7 +73,11 @@ def console(stream: IO[str]) -> Console:
     """A rich console on `stream`; outside a terminal lines and tables are as long as they are."""
     seen = is_terminal(stream)
     return _safe_console()(
-        file=stream, force_terminal=is_rich(stream), highlight=False, soft_wrap=not seen, width=None if seen else ENDLESS
+        file=stream,
+        force_terminal=is_rich(stream),
+        highlight=False,
+        soft_wrap=not seen,
+        width=None if seen else ENDLESS,
     )
 
 

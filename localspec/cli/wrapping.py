@@ -78,7 +78,7 @@ class Wrapped:
             begins, self._inside = not self._inside, not wide  # wide letters may be parted anywhere
             if self._due:
                 self._break()
-            near = not self._fenced and 0 < self._column and width - self._column < LONG
+            near = not self._fenced and self._column > 0 and width - self._column < LONG
             waits = not wide and (bool(self._held) or (begins and near))
             if wide:
                 self.settle()
