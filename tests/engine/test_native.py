@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import sys
+from pathlib import Path
 
 import pytest
+from llama_cpp import _ctypes_extensions as extensions
 
 from localspec.engine import native
 
@@ -75,3 +78,14 @@ def test_ggml_is_the_one_that_llama_cpp_stands_on() -> None:
     listener, data = ctypes.c_void_p(), ctypes.c_void_p()
     native.ggml("ggml-base").ggml_log_get(ctypes.byref(listener), ctypes.byref(data))
     assert listener.value == ctypes.cast(native._callback, ctypes.c_void_p).value
+
+
+def test_windows_has_one_file_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GetProcAddress looks into one library only, so each is opened, beside the llama.dll that is in use."""
+    opened: list[tuple[str, Path]] = []
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(extensions, "load_shared_library", lambda name, folder: opened.append((name, folder)))
+    folder = Path(native.lib._lib._name).parent
+    for name in ("ggml", "ggml-base"):
+        native.ggml.__wrapped__(name)
+    assert opened == [("ggml", folder), ("ggml-base", folder)]
