@@ -1,4 +1,4 @@
-"""A llama_batch whose fields are numpy views, filled without a Python loop for chains. Knows nothing about contexts.
+"""A llama_batch whose fields are numpy views. Knows nothing about contexts.
 
 Tokens may come with a row of numbers each, as heads take them, or as such rows alone.
 """
@@ -62,12 +62,12 @@ class TokenBatch:
 
     def fill_chain(self, pending: int, tokens: npt.NDArray[np.int32], start: int) -> Any:
         """`pending` at position `start` and `tokens` behind it, in sequence 0; logits for all."""
-        count = 1 + len(tokens)
-        self._token[0] = pending
-        if count > 1:
-            self._token[1:count] = tokens
-        self._place(count, start)
-        self._wanted[:count] = 1
+        if self._scattered:
+            self._gather()
+        # One by one: after a pass everything is out of the caches, and slices and sums of numpy reach for a lot of code.
+        for at, token in enumerate((pending, *tokens.tolist())):
+            self._token[at], self._position[at], self._wanted[at] = token, start + at, 1
+        self._batch.n_tokens = 1 + len(tokens)
         return self._batch
 
     def _place(self, count: int, start: int) -> None:

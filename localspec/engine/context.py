@@ -65,6 +65,8 @@ class ContextSettings:
 class LlamaPass:
     """Rows of the last evaluation; reading one after the next evaluation is a bug and is caught."""
 
+    __slots__ = ("_context", "_first", "_ticket", "rows")
+
     def __init__(self, context: LlamaContext, ticket: int, rows: int, *, first: int = 0) -> None:
         """`first`: kept rows before these, which nobody asked for."""
         self._context = context
@@ -261,14 +263,14 @@ class LlamaContext:
         count = 1 + len(draft)
         if self._length + count > self.capacity or count > self.draft_room + 1:
             raise ContextFullError(f"a draft of {count - 1} does not fit: {self._length} of {self.capacity} are used")
-        leaves = 1 if draft.is_chain else draft.leaves
-        if leaves > self.leaves:
-            raise DecodeError(f"a draft with {leaves} leaves, the context has sequences for {self.leaves}")
-        if len(draft):
+        if not draft.is_chain and draft.leaves > self.leaves:
+            raise DecodeError(f"a draft with {draft.leaves} leaves, the context has sequences for {self.leaves}")
+        if count > 1:
             self.memory.before(self._length)
         self._open, self._grown, self._draft = True, False, draft
         self._pending = pending
-        self._listening.before_round()
+        if self._listening.captures:
+            self._listening.before_round()
         if draft.is_chain:
             batch = self._batch.fill_chain(pending, draft.tokens, self._length)
         else:
@@ -322,7 +324,8 @@ class LlamaContext:
         assert self._open, "commit without an evaluate"
         start, evaluated = self._length, self._evaluated
         if not self._grown:
-            self._listening.keep(start, [0, *(node + 1 for node in path)])
+            if self._listening.captures:
+                self._listening.keep(start, [0, *(node + 1 for node in path)])
             self._tokens[self._length] = self._pending
             self._length += 1
         if path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ Keep = Callable[[tuple[int, ...]], int]
 """The round's tokens, accepted ones and then the next -> how many of them belong to the answer (at least one)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """What one round did; times in seconds.
 
     block  the tokens it emitted; `kept` of them belong to the answer, the last of those is the new pending token
@@ -43,6 +42,8 @@ class Round:
 
 class RowLaws:
     """The verifier's law at each row of a pass: the sampling of that position, given the path that leads there."""
+
+    __slots__ = ("_draft", "_result", "_sampling", "_tokens")
 
     def __init__(self, tokens: Ids, draft: Draft, result: Pass, sampling: Sampling) -> None:
         self._tokens = tokens
@@ -85,7 +86,7 @@ def play_round(
         result = verifier.evaluate(int(tokens[-1]), draft)
         evaluated = clock()
         verdict = rule.accept(draft, RowLaws(tokens, draft, result, sampling), len(tokens))
-        block = (*draft.tokens[list(verdict.path)].tolist(), verdict.next_token)
+        block = (*map(draft.tokens.item, verdict.path), verdict.next_token)
         kept = keep(block)
         accepted = clock()
         if observe:
