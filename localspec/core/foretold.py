@@ -21,7 +21,7 @@ class Readable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def token(self, at: int) -> int: ...
+    def __getitem__(self, at: int) -> int: ...
 
 
 class Place(NamedTuple):
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     def follower(self, depth: int) -> int:
         """The token that stands `depth` tokens behind the match, `SEPARATOR` where the text ends."""
         at = self.after + depth
-        return self.text.token(at) if at < len(self.text) else SEPARATOR
+        return self.text[at] if at < len(self.text) else SEPARATOR
 
 
 @dataclass(slots=True)
