@@ -71,23 +71,27 @@ class Acceptance:
         """`believed`, counted among the claims made of tokens, drafted or not."""
         believed = self.believed(confidence)
         self._claims += 1
-        self.claimed += max(CLAIMS, 1.0 / (self._claims + 1)) * (believed - self.claimed)
+        weight = 1.0 / (self._claims + 1)
+        self.claimed += (weight if weight > CLAIMS else CLAIMS) * (believed - self.claimed)
         return believed
 
     def observe(self, accepted: int, rejected: bool, confidences: Sequence[float]) -> None:
         """One round: so many tokens passed in a row, and whether one more was tested and failed."""
         tested = accepted + rejected
-        if tested:
-            self._by_depth = None
-            self.tests += tested
-            self.passed += accepted
-            self._pool(accepted, tested)
-            _count(self._at_right, self._at_tested, range(1, min(tested + 1, len(self._at_right))), accepted)
-            _count(
-                self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted
-            )
-            self._notice_change()
-        elif self.tested > LEAST:
+        if not tested:
+            self.fade()
+            return
+        self._by_depth = None
+        self.tests += tested
+        self.passed += accepted
+        self._pool(accepted, tested)
+        _count(self._at_right, self._at_tested, range(1, min(tested + 1, len(self._at_right))), accepted)
+        _count(self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted)
+        self._notice_change()
+
+    def fade(self) -> None:
+        """One round without a test."""
+        if self.tested > LEAST:
             self.right *= FADE
             self.tested *= FADE
             self.recent_right *= FADE

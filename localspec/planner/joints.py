@@ -33,8 +33,9 @@ class Joints:
     def all_believed(self, joints: Sequence[float]) -> list[float]:
         """The same of many nodes."""
         factors = self._factors
-        found = [joint * factors[bisect_right(EDGES, joint)] for joint in joints]
-        return [worth if worth < 1.0 else 1.0 for worth in found]
+        return [
+            worth if (worth := joint * factors[bisect_right(EDGES, joint)]) < 1.0 else 1.0 for joint in joints
+        ]
 
     def learn(self, drafted: Sequence[float], taken: Sequence[float]) -> None:
         """One round: the joint probabilities of the nodes that were judged, and of those that were taken."""
