@@ -105,7 +105,7 @@ class LlamaContext:
         self._grown = False
         self._ticket = 0
         self._rows_at: int | None = None
-        self._rows: npt.NDArray[np.float32] | None = None
+        self._rows: list[Row] = []
         self._tap: Tap | None = None
         self.dependants = 0
         """Other native contexts that point at this one, which must not be made anew meanwhile."""
@@ -528,16 +528,14 @@ class LlamaContext:
             )
 
     def _map_rows(self, address: int | None) -> None:
-        """One view over llama.cpp's output buffer, made anew only when the buffer moves."""
+        """Views of the rows in llama.cpp's output buffer, made anew only when the buffer moves."""
         self._rows_at = address
-        self._rows = None
-        if address:
-            self._rows = native.floats(address, self._outputs, self.vocab_size)
+        self._rows = list(native.floats(address, self._outputs, self.vocab_size)) if address else []
 
     def logits_row(self, ticket: int, index: int) -> Row:
         """Kept row `index` of the evaluation with this ticket."""
         assert ticket == self._ticket, "a row was read after the next evaluation"
-        if self._rows is None:
+        if not self._rows:
             raise DecodeError("llama.cpp kept no logits of the last evaluation")
         return self._rows[index]
 
@@ -570,7 +568,7 @@ class LlamaContext:
         if self._handle:
             lib.llama_free(self._handle)
             self._batch.free()
-            self._handle, self._rows = None, None
+            self._handle, self._rows = None, []
 
     def __enter__(self) -> LlamaContext:
         return self
@@ -582,5 +580,7 @@ class LlamaContext:
 def common_prefix(left: Ids, right: Ids) -> int:
     """How many leading ids agree."""
     count = min(len(left), len(right))
-    differs = left[:count] != right[:count]
-    return int(differs.argmax()) if differs.any() else count
+    left, right = left[:count], right[:count]
+    if left.tobytes() == right.tobytes():  # as after each round, and quicker than a comparison of arrays
+        return count
+    return int((left != right).argmax())

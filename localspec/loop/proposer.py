@@ -158,7 +158,8 @@ class Proposer:
             raise DrafterError("a draft names a parent that does not stand before its child")
         if not draft.is_chain and draft.leaves > leaves:
             raise DrafterError(f"{draft.leaves} paths were proposed where {leaves} were asked for")
-        low, high = int(np.min(draft.tokens)), int(np.max(draft.tokens))
+        tokens = draft.tokens.tolist()
+        low, high = min(tokens), max(tokens)
         if low < 0 or high >= self._vocab.size:
             raise DrafterError(f"token {high if low >= 0 else low} is outside the vocabulary of {self._vocab.size}")
         return draft.ending_at(self._vocab.is_end)

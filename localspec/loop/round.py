@@ -52,14 +52,10 @@ class RowLaws:
         self._sampling = sampling
 
     def __call__(self, row: int) -> Law:
-        return self._sampling.law(self._result.logits(row), self._recent(row))
-
-    def _recent(self, row: int) -> Ids:
-        """Tokens before the position of `row`; only penalties read them, so only then the path is spelled out."""
-        if row == 0 or not self._sampling.penalises:
-            return self._tokens
-        path = self._draft.tokens[list(self._draft.path(row - 1))]
-        return np.concatenate([self._tokens, path])
+        recent = self._tokens
+        if row and self._sampling.penalises:  # only penalties read the tokens before the position
+            recent = np.concatenate([recent, self._draft.tokens[list(self._draft.path(row - 1))]])
+        return self._sampling.law(self._result.logits(row), recent)
 
 
 def play_round(

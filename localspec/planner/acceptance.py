@@ -99,12 +99,12 @@ class Acceptance:
 
     def _pool(self, accepted: int, tested: int) -> None:
         """Add the tests of a round, first ones first, to the records of all depths."""
+        right, weight, recent_right, recent_weight = self.right, self.tested, self.recent_right, self.recent_tested
         for index in range(tested):
-            right = index < accepted
-            self.right = RECORD * self.right + right
-            self.tested = RECORD * self.tested + 1.0
-            self.recent_right = RECENT * self.recent_right + right
-            self.recent_tested = RECENT * self.recent_tested + 1.0
+            passed = index < accepted
+            right, weight = RECORD * right + passed, RECORD * weight + 1.0
+            recent_right, recent_weight = RECENT * recent_right + passed, RECENT * recent_weight + 1.0
+        self.right, self.tested, self.recent_right, self.recent_tested = right, weight, recent_right, recent_weight
 
     def _notice_change(self) -> None:
         """Let the last few tests speak for all when they tell another story."""

@@ -58,7 +58,7 @@ class Attempts:
         self._unit /= min(LOOK, self._memory) if look else self._memory
         unit = self._unit
         self._weight += unit
-        self._rows[min(rows, len(self._rows) - 1)] += unit
+        self._rows[rows if rows < len(self._rows) else -1] += unit
         self._steps += steps * unit
         self._emitted += emitted * unit
         self._curve = ()

@@ -31,6 +31,7 @@ LEVELS = 20  # steps in which the sureness of a token counts
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 LEAST = 0.005  # the least a row costs: what is less is noise
 FREE = 0.01  # a draft that costs less is always asked for
+REST = 3  # a lookup that costs more, because the verifier is so fast, is asked every so many rounds while it finds nothing
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
 HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
 BEHIND = 4  # tokens that a drafter may have missed without its next draft being slower
@@ -96,6 +97,7 @@ class AutoLength:
         self._bars: dict[int, float] = {}  # by depth and level: what a token there has to be worth
         self._bars_limit = 0  # the limit they hold for
         self._idle = 0  # rounds without a draft
+        self._vain = 0  # rounds in a row in which it was asked and drafted nothing
         self._gap = FIRST_GAP
         self._missed = 0  # tokens emitted since the drafter was asked last
         self._context = 0
@@ -108,8 +110,9 @@ class AutoLength:
         self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
         self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         self._cut = room < self._longest
-        if room > 0 and self._passes.is_known:
-            rounds = self._books.rounds
+        rounds = self._books.rounds
+        rests = self.lookup and self._vain >= FIRST_GAP and rounds % REST and self._step.value > FREE * self._passes.plain
+        if room > 0 and self._passes.is_known and not rests:
             if rounds - self._fresh >= FRESH or rounds < FIRST_ROUNDS:
                 self._fresh, self._reach, self._bars_limit = rounds, 0, 0
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
@@ -167,6 +170,7 @@ class AutoLength:
         self._acceptance.observe(report.accepted, report.refused, report.confidences)
         if not spent:
             return
+        self._vain = 0 if report.drafted else self._vain + 1
         self._learn_draft(report.draft_s, steps)
         self._attempts.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
         if self._lately:
@@ -379,7 +383,8 @@ class AutoLength:
 
     def _steps(self, report: Report) -> float:
         """Passes the drafter made for the round."""
-        return max(report.drafted, self._asked, 1)
+        steps = report.drafted if report.drafted > self._asked else self._asked
+        return steps or 1
 
     def _reckon(self) -> None:
         """Bring what is asked for often up to date."""
