@@ -59,7 +59,7 @@ class Law:
     @staticmethod
     @lru_cache(maxsize=4096)
     def one_hot(token: int) -> Law:
-        """Certain of `token`: a deterministic pick, or the greedy verifier. Texts repeat their tokens, so it is kept."""
+        """Certain of `token`: a deterministic pick, or the greedy verifier. Kept: texts repeat tokens."""
         ids = np.array((token,), dtype=np.int32)
         ids.setflags(write=False)
         return Law(_ONE, 1.0, ids)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine import native

@@ -92,14 +92,5 @@ def play_round(
     except BaseException:
         verifier.rewind(min(before, verifier.length))  # it may hold less: an interrupted commit evaluates nothing again
         raise
-    done = clock()
-    return Round(
-        draft,
-        result,
-        verdict,
-        block,
-        kept,
-        draft_s=drafted - started + observed - accepted,
-        verify_s=evaluated - drafted + done - observed,
-        accept_s=accepted - evaluated,
-    )
+    draft_s, verify_s = drafted - started + observed - accepted, evaluated - drafted + clock() - observed
+    return Round(draft, result, verdict, block, kept, draft_s, verify_s, accepted - evaluated)

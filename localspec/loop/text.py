@@ -31,9 +31,11 @@ class TextStream:
         data = self._rest + data
         text, used = codecs.utf_8_decode(data, "replace")
         self._rest = data[used:]
+        if not self._stops:
+            return [Piece(text, drafted)] if text else []
         self._count += 1
         self._decoded += len(text)
-        if self._stops and not self._rest:
+        if not self._rest:
             self._whole.append((self._count, self._decoded))
         return self._release(text, drafted) if text else []
 
@@ -46,8 +48,6 @@ class TextStream:
         return pieces
 
     def _release(self, text: str, drafted: bool) -> list[Piece]:
-        if not self._stops:
-            return [Piece(text, drafted)]
         self._held.append(Piece(text, drafted))
         waiting = "".join(piece.text for piece in self._held)
         matches = [at for at in map(waiting.find, self._stops) if at >= 0]

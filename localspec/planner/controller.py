@@ -9,6 +9,7 @@ The output's law is the rule's, whatever is decided here and whatever the clock 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 
 from localspec.planner.acceptance import Acceptance
 from localspec.planner.attempts import RECENT, Attempts
@@ -31,7 +32,7 @@ LEVELS = 20  # steps in which the sureness of a token counts
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 LEAST = 0.005  # the least a row costs: what is less is noise
 FREE = 0.01  # a draft that costs less is always asked for
-REST = 3  # a lookup that costs more, because the verifier is so fast, is asked every so many rounds while it finds nothing
+REST = 3  # a lookup that costs more is asked only every so many rounds while it finds nothing
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
 HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
 BEHIND = 4  # tokens that a drafter may have missed without its next draft being slower
@@ -111,8 +112,7 @@ class AutoLength:
         self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         self._cut = room < self._longest
         rounds = self._books.rounds
-        rests = self.lookup and self._vain >= FIRST_GAP and rounds % REST and self._step.value > FREE * self._passes.plain
-        if room > 0 and self._passes.is_known and not rests:
+        if room > 0 and self._passes.is_known and not (self._vain >= FIRST_GAP and self._rests()):
             if rounds - self._fresh >= FRESH or rounds < FIRST_ROUNDS:
                 self._fresh, self._reach, self._bars_limit = rounds, 0, 0
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
@@ -290,6 +290,10 @@ class AutoLength:
             self._looking, self._rival = self._books.purse > price, self._books.worth
         return self._looking
 
+    def _rests(self) -> bool:
+        """Is it a lookup that costs something beside a verifier this fast, and that may skip this round?"""
+        return self.lookup and self._step.value > FREE * self._passes.plain and self._books.rounds % REST > 0
+
     # How far: a drafter that does not say how sure it is.
 
     def _best(self, reach: int) -> int:
@@ -356,7 +360,7 @@ class AutoLength:
 
     def _doubt(self) -> float:
         """Tokens that the record of so few attempts may hide."""
-        return DOUBT / (1.0 + self._attempts.weight) ** 0.5
+        return DOUBT / sqrt(1.0 + self._attempts.weight)
 
     def _bar(self, depth: int, hope: float) -> float:
         """The probability of being accepted, elders included, from which on a token at `depth` pays.
