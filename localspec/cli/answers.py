@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from localspec.cli.streams import harmless, is_rich, is_terminal
+from localspec.cli.wrapping import Wrapped
 
 if TYPE_CHECKING:
     from localspec.cli.terminal import Terminal
@@ -19,15 +20,24 @@ def stream(pieces: Iterable[Piece], report: Terminal, *, show_drafts: bool = Fal
     """Write the pieces as they come and return their text; `show_drafts` colours accepted draft tokens."""
     seen, coloured = is_terminal(sys.stdout), show_drafts and is_rich(sys.stdout)
     shown: list[str] = []
+    page = Wrapped(sys.stdout)
     for piece in pieces:
         if not shown:
             report.settle()
         shown.append(piece.text)
-        text = harmless(piece.text) if seen else piece.text
-        sys.stdout.write(f"{GREEN}{text}{NORMAL}" if coloured and piece.drafted else text)
-        sys.stdout.flush()
+        if seen:
+            page.write(harmless(piece.text), green if coloured and piece.drafted else str)
+        else:
+            sys.stdout.write(piece.text)
+            sys.stdout.flush()
+    page.settle()
     report.settle()
     return "".join(shown)
+
+
+def green(text: str) -> str:
+    """As accepted draft tokens are shown."""
+    return f"{GREEN}{text}{NORMAL}"
 
 
 def finish(shown: str, answer: Answer) -> None:

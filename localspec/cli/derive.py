@@ -26,6 +26,7 @@ localspec models derive big-F16.gguf --type Q2_K --drop-layers 4
 localspec models derive big-F16.gguf --layers 20-23 --out small.gguf
 """
 MOST_LAYERS = 100_000  # no model has as many
+MOST_TOKENS = 100_000  # with so many chance moves a share by 0.002
 
 
 def derive(
@@ -46,7 +47,10 @@ def derive(
         Path | None, typer.Option("--out", metavar="FILE", help="Where to write it. Default: localspec's cache.")
     ] = None,
     tokens: Annotated[
-        int, typer.Option("--tokens", min=0, help="Tokens of each kind of text to measure with; 0: do not measure.")
+        int,
+        typer.Option(
+            "--tokens", min=0, max=MOST_TOKENS, help="Tokens of each kind of text to measure with; 0: do not measure."
+        ),
     ] = 256,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -74,7 +78,7 @@ def derive(
 
 
 def show(derived: Derived) -> None:
-    """What was made, what it is worth, how to use it."""
+    """What was made, what it is worth, and how to use it where it is worth anything."""
     draft, likeness = derived.draft, derived.likeness
     rows = [
         ("draft", str(draft.path)),
@@ -91,6 +95,8 @@ def show(derived: Derived) -> None:
         out().print(f"{name + ':':<11} {value}", markup=False, soft_wrap=True)
     if likeness is not None:
         _say_verdict(likeness)
+    if likeness is not None and not likeness.is_worth_it:
+        return
     command = f"localspec chat --verifier {shlex.quote(derived.verifier_ref)} --draft {shlex.quote(str(draft.path))}"
     out().print(f"{'use it:':<11} {command}", markup=False, soft_wrap=True)
 

@@ -11,6 +11,7 @@ import typer
 
 from localspec.cli import units
 from localspec.cli.console import out, print_json
+from localspec.cli.layout import hanging
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,9 @@ def title(console: Console, text: str) -> None:
 
 def item(console: Console, name: str, text: str) -> None:
     """One aligned line."""
-    console.print(f"  {name:22} {text}".rstrip(), markup=False)
+    from rich.text import Text
+
+    hanging(console, f"  {name:22} ", Text(text), indent=25)
 
 
 def show_machine(console: Console, found: Diagnosis) -> None:
@@ -89,11 +92,13 @@ def show_storage(console: Console, found: Diagnosis) -> None:
 
 def show_problems(console: Console, found: Diagnosis) -> None:
     """What stands in the way, and what helps."""
+    from rich.text import Text
+
     if not found.problems:
         console.print("No known problems.", style="green")
         console.print("`localspec plan` measures how to speculate here, or whether at all.", style="dim", markup=False)
         return
     console.print("Problems", style="bold red")
     for problem in found.problems:
-        console.print(f"  {problem.what}", markup=False)
-        console.print(f"    {problem.remedy}", style="dim", markup=False)
+        hanging(console, "  ", Text(problem.what), indent=2)
+        hanging(console, "    ", Text(problem.remedy, style="dim"), indent=4)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from localspec.cli.console import out, print_json
+from localspec.cli.layout import hanging
 
 
 def drafters(
@@ -33,9 +34,12 @@ def drafters(
         ]
         print_json({"schema": "localspec.drafters/1", "drafters": found})
         return
+    from rich.text import Text
+
     console = out()
     for entry in REGISTRY.values():
         needs = " (needs --draft or a pair that names one)" if entry.needs_draft else ""
-        console.print(f"[bold]{entry.name}[/bold]  {entry.summary}{needs}")
+        hanging(console, "", Text.assemble((entry.name, "bold"), f"  {entry.summary}{needs}"), indent=4)
         for option in entry.options:
-            console.print(f"  -o {option.name}={option.default}  [dim]{option.type}[/dim]  {option.help}")
+            shown = Text.assemble(f"{option.name}={option.default}  ", (option.type, "dim"), f"  {option.help}")
+            hanging(console, "  -o ", shown, indent=6)

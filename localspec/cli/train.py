@@ -109,7 +109,7 @@ def data(
 ) -> None:
     """Let the verifier answer, and keep what a head learns from: tokens, laws, hidden states.
 
-    Ctrl-C keeps what is done; the same command goes on from there.
+    Ctrl-C and SIGTERM keep what is done; the same command goes on from there.
     """
     from localspec.services.train import data as service
     from localspec.services.train.holding import Held
@@ -184,7 +184,7 @@ def head(
 ) -> None:
     """Train a head on what the verifier said (extra: train), and export it.
 
-    Ctrl-C leaves a checkpoint; the same command goes on from it.
+    Ctrl-C and SIGTERM leave a checkpoint; the same command goes on from it.
     """
     from localspec.cli.charts import check_plot
     from localspec.cli.train_live import Live

@@ -17,15 +17,17 @@ from localspec.drafters.members import COMBINING, Members
 from localspec.engine.base import Cancelled, Pass
 from localspec.errors import UsageError
 
+USUAL = "model,ngram"
+
 
 @dataclass(frozen=True)
 class Options:
     """What a user can set with -o.
 
-    among  drafters by name, the one to start with first; without it: the pair's own, and what else suits the pair
+    among  drafters by name, the one to start with first; empty: the pair's own, and what else suits the pair
     """
 
-    among: str = "model,ngram"
+    among: str = ""
 
     def __post_init__(self) -> None:
         if not self.names or len(set(self.names)) < len(self.names) or set(self.names) & {*COMBINING, "none"}:
@@ -36,7 +38,8 @@ class Options:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.among.split(",") if name.strip())
+        """`USUAL` where no pair says what suits it."""
+        return tuple(name.strip() for name in (self.among or USUAL).split(",") if name.strip())
 
 
 class Auto:

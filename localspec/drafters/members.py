@@ -30,7 +30,10 @@ class Members:
         for name in names:
             self._open(name, lender)
         if not self._drafters:
-            raise DrafterError(f"no drafter of {','.join(names)} can be used")
+            raise DrafterError(
+                f"no drafter of {','.join(names)} can be used",
+                hint="The warnings say why; name others, or take a single one: --drafter ngram.",
+            )
 
     @property
     def names(self) -> list[str]:

@@ -114,11 +114,17 @@ class Farm:
     ) -> Crop:
         count = len(tokens)
         if max(int(position) for position in positions) >= self.settings.capacity:
-            raise DecodeError(f"a text of the farm is longer than {self.settings.capacity} tokens")
+            raise DecodeError(
+                f"a text of the farm is longer than {self.settings.capacity} tokens",
+                hint="Make shorter ones: --answer-tokens.",
+            )
         batch = self._batch.fill_tree(tokens, positions, [(plot,) for plot in plots])
         code = int(lib.llama_decode(self._handle, batch))
         if code:
-            raise DecodeError(f"llama.cpp could not evaluate {count} tokens (code {code})")
+            raise DecodeError(
+                f"llama.cpp could not evaluate {count} tokens (code {code})",
+                hint="Make fewer texts at a time: --parallel 4.",
+            )
         for plot in plots:
             self._lengths[plot] += 1
         logits = self._view(native.logits_address(self._handle), count, self._size)
@@ -130,7 +136,10 @@ class Farm:
 
     def _view(self, address: int | None, rows: int, width: int) -> Floats:
         if not address:
-            raise DecodeError("llama.cpp kept no hidden rows of the last evaluation")
+            raise DecodeError(
+                "llama.cpp kept no hidden rows of the last evaluation",
+                hint="Another release of llama-cpp-python may keep them; `localspec doctor` names this one.",
+            )
         return native.floats(address, rows, width)
 
     def close(self) -> None:

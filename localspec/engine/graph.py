@@ -236,7 +236,7 @@ class Graph:
             lib.backend_tensor_set(tensor, values.ctypes.data, 0, size)
         code = lib.backend_sched_graph_compute(self._scheduler, self._graph)
         if code:
-            raise DecodeError(f"ggml could not compute the head (code {code})")
+            raise DecodeError(f"ggml could not compute the head (code {code})", hint="Try --draft-gpu-layers 0.")
         found = {}
         for name, (tensor, shape) in self._outputs.items():
             array = np.empty(shape, dtype=np.float32)

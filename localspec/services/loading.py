@@ -83,7 +83,8 @@ def load(
         except LoadError as error:
             failure = failure or error
             continue
-        if failure:
+        # One that is not there at all is told by who sees both models.
+        if failure and (loaded.layers_on_gpu or role == "verifier"):
             report.warn(
                 f"The {role} did not fit the GPU as planned: {loaded.layers_on_gpu} of {wanted.layers} layers are "
                 "there, the rest is on the CPU."

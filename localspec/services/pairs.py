@@ -45,7 +45,8 @@ class SettledPair:
 
     def completed(self, drafter: str, options: Mapping[str, str]) -> Mapping[str, str]:
         """These options, with what the pair adds to them."""
-        return {"among": ",".join(self.among), **options} if drafter == "auto" and self.among else options
+        said = options.get("among") or drafter != "auto" or not self.among
+        return options if said else {**options, "among": ",".join(self.among)}
 
     def with_head(self, kind: str) -> SettledPair:
         """The same pair, now that its draft is known to be a head and no language model."""
@@ -67,6 +68,7 @@ def settle(choice: PairChoice, registry: Registry) -> SettledPair:
     among = _among(own, draft)
     drafter = own if choice.drafter is None else drafters.entry(choice.drafter).name
     if drafter == "auto" and len(among) == 1 and "among" not in choice.options:
+        drafters.entry(drafter).parse(choice.options)  # a mistake is answered with what was asked for
         (drafter,) = among  # nothing to choose
     if drafters.entry(drafter).needs_draft and draft is None:
         raise UsageError(

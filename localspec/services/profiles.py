@@ -92,9 +92,13 @@ class Profiles:
                 return _parse(file.read(LARGEST + 1), circumstances)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, LocalspecError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            self._report.note(f"The profile {path} cannot be used and is made anew: {reason.rstrip('.')}.")
+        except OSError as error:
+            self._report.note(
+                f"The profile {path} cannot be read: {error.strerror or error}. Nothing is lost but a quick start; "
+                "LOCALSPEC_CACHE names another folder, LOCALSPEC_PROFILES=off does without."
+            )
+        except (ValueError, LocalspecError) as error:
+            self._report.note(f"The profile {path} cannot be used and is made anew: {str(error).rstrip('.')}.")
         return None
 
     def write(self, circumstances: Circumstances, profile: Profile) -> Path | None:

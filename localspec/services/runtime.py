@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -418,6 +418,7 @@ class Runtime:
                 f"the prompt has {len(prompt)} tokens, the context holds {self.context_size}",
                 hint="Raise --ctx-size, or shorten the prompt.",
             )
+        _check_ids(settings.sampling.logit_bias, self.vocab.size)
         controller = self._controller if speculate else FixedLength(0)
         listener = report or Silent()
         stop = threading.Event()
@@ -526,9 +527,17 @@ def _with_defaults(name: str, lender: PairLender) -> Drafter:
     return entry.drafter_class(entry.parse({}), lender)
 
 
+def _check_ids(ids: Iterable[int], size: int) -> None:
+    beyond = [token for token in ids if token >= size]
+    if beyond:
+        raise UsageError(
+            f"logit bias names token {beyond[0]}, and this model has the ids 0 to {size - 1}",
+            hint="`localspec run --json` shows the ids of what a model writes.",
+        )
+
+
 def rule_of(settings: AnswerSettings) -> Rule:
-    """The acceptance rule of one answer; a seed asks for the one whose text no drafter can change."""
-    acceptance = settings.acceptance or ("coupled" if settings.seed is not None else "rejection")
-    if acceptance == "coupled":
+    """The acceptance rule of one answer."""
+    if settings.rule == "coupled":
         return Coupled(settings.seed if settings.seed is not None else secrets.randbits(63))
     return Rejection(np.random.default_rng(settings.seed))

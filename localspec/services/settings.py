@@ -69,7 +69,7 @@ class EngineSettings:
 class AnswerSettings:
     """The law and the limits of one answer.
 
-    acceptance  None: "coupled" when a seed is given, else "rejection"
+    acceptance  None: as `rule` says
     max_tokens  None: until the model stops or the context is full
     """
 
@@ -85,6 +85,11 @@ class AnswerSettings:
                 raise UsageError(f"{name} is {number}", hint="Choose 0 or more, or leave it out.")
         if self.acceptance is not None:
             _check_one_of("acceptance", self.acceptance, get_args(Acceptance))
+
+    @property
+    def rule(self) -> Acceptance:
+        """The acceptance in use; a seed asks for the one whose text no drafter can change."""
+        return self.acceptance or ("coupled" if self.seed is not None else "rejection")
 
 
 def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -57,7 +57,7 @@ def prompt_ids(question: Question, runtime: Runtime, report: Report) -> list[int
 
 def document(answer: Answer, question: Question, settings: AnswerSettings, runtime: Runtime) -> dict[str, Any]:
     """The answer as `run --json` prints it."""
-    asked = {**asdict(settings), **asdict(settings.sampling)}
+    asked = {**asdict(settings), **asdict(settings.sampling), "acceptance": settings.rule}
     del asked["sampling"]
     asked["logit_bias"] = {str(token): biased(value) for token, value in settings.sampling.logit_bias.items()}
     return {

@@ -260,7 +260,7 @@ def test_accepted_draft_tokens_are_coloured_when_asked(state: dict[str, str]) ->
     screen.wait_for("are green")
     at_prompt(screen, "hi\r")
     screen.wait_for("tok/s")
-    assert "one\x1b[32m two\x1b[39m three" in screen.seen
+    assert "one \x1b[32mtwo\x1b[39m three" in screen.seen
     at_prompt(screen, "/show plain\r")
     screen.wait_for("shown plainly")
     at_prompt(screen, "hi\r")

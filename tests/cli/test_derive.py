@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from localspec.catalog.modelfile import read_model
 from localspec.cli.app import main
-from localspec.cli.derive import verdict
+from localspec.cli.derive import show, verdict
+from localspec.services.derive.derive import Derived
 from localspec.services.derive.likeness import Likeness, Share
+from localspec.services.derive.recipe import Recipe
 from tests import zoo
 from tests.cli.programs import Screen
 
@@ -30,9 +33,25 @@ def test_made_measured_and_told_how_to_use(tiny: Path, capsys: pytest.CaptureFix
     assert lines[1] == "made of:    Tiny one.gguf, Q8_0 without layers 0-1"
     assert [line.partition(":")[0] for line in lines[2:6]] == ["size", "agreement", "alpha", "cost"]
     assert "orth it on this machine" in lines[6]
-    assert lines[7] == f"use it:     localspec chat --verifier '{tiny}' --draft {path}"
+    use = f"use it:     localspec chat --verifier '{tiny}' --draft {path}"
+    assert lines[7:] == [use] * lines[6].startswith("Worth"), "nobody is told to use what is not worth it"
     assert "Q8_0 without layers 0-1 needs" in said.err
     assert "\x1b" not in said.out + said.err
+
+
+def test_what_is_not_worth_it_is_not_recommended(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command to use the draft followed right after the advice not to."""
+    model, half = read_model(tiny), Share(0.5, 100)
+    for cost, said in ((0.01, True), (2.0, False)):
+        show(Derived(str(tiny), model, model, Recipe("Q4_0", ()), Likeness(half, half, cost, FLAT)))
+        assert ("use it:" in capsys.readouterr().out) == said
+    show(Derived(str(tiny), model, model, Recipe("Q4_0", ()), None))
+    assert "use it:" in capsys.readouterr().out
+
+
+def test_a_missing_folder_is_made_a_missing_path_is_not(tiny: Path) -> None:
+    assert main(["models", "derive", str(tiny), "--tokens", "0", "--out", str(tiny.parent / "new" / "a.gguf")]) == 0
+    assert (tiny.parent / "new" / "a.gguf").is_file()
 
 
 def test_json_is_one_document(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +79,8 @@ def test_json_is_one_document(tiny: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--drop-layers", "-1"], 2, "--drop-layers"),
         (["--drop-layers", "1", "--layers", "1"], 2, "both at once"),
         (["--out", "draft.bin"], 2, "does not end in .gguf"),
+        (["--out", "not/there/draft.gguf"], 2, "There is no folder"),
+        (["--tokens", "1000000000"], 2, "--tokens"),
     ],
 )
 def test_nonsense_is_a_sentence_and_a_hint(

@@ -8,6 +8,7 @@ import pytest
 
 from localspec.cli.app import main
 from localspec.drafters.registry import REGISTRY
+from tests.cli.programs import Screen
 
 
 def test_every_drafter_and_option_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,3 +29,12 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {option["name"] for drafter in document["drafters"] for option in drafter["options"]} == {
         option.name for entry in REGISTRY.values() for option in entry.options
     }
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_no_word_is_broken_on_a_terminal(columns: int) -> None:
+    for command in ("drafters", "doctor"):
+        screen = Screen([command], columns=columns)
+        assert screen.end() == 0
+        wide = [line for line in screen.plain.split("\n") if len(line) > columns]
+        assert all(len(line[25:].split()) == 1 for line in wide), "what is one long word is left to the terminal"

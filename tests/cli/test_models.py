@@ -171,6 +171,17 @@ def test_a_table_on_a_terminal_fits_it(mine: Path) -> None:
     assert any(line.split()[:2] == ["pair", "Q4_K_M"] for line in lines)
 
 
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_words() -> None:
+    """Names were broken into pieces of what room was left: it is said which columns are missing."""
+    wide, narrow = Screen(["models", "list"], columns=120), Screen(["models", "list"], columns=60)
+    assert (wide.end(), narrow.end()) == (0, 0)
+    assert "No room" not in wide.plain
+    assert "No room for: Draft, Remarks" in narrow.plain
+    names = {line.split()[0] for line in wide.plain.splitlines() if "Q4_K_M" in line}
+    assert names
+    assert names == {line.split()[0] for line in narrow.plain.splitlines() if "Q4_K_M" in line}
+
+
 def test_removing_on_a_terminal_asks_first(mine: Path) -> None:
     assert main(["models", "pull", "big"]) == 0
     screen = Screen(["models", "remove", "big"])

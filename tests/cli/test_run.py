@@ -36,6 +36,7 @@ def test_json_is_one_document_with_the_contract_s_fields() -> None:
     assert (document["text"], document["finish_reason"]) == ("one two", "stop")
     asked = document["settings"]
     assert (asked["seed"], asked["stop"], asked["logit_bias"]) == (3, ["END"], {"5": "-inf"})
+    assert asked["acceptance"] == "coupled", "what is in use, not null"
     assert (asked["temperature"], asked["top_k"], asked["top_p"], asked["min_p"]) == (0.8, 40, 0.95, 0.05)
     assert {"drafter", "N", "verifier_passes", "alpha", "tokens_per_s", "other_s"} <= set(document["stats"])
 

@@ -99,6 +99,9 @@ def test_what_fails_leaves_with_1(
     "arguments",
     [
         ["check", "--samples", "0"],
+        ["check", "--samples", "1000000000000"],
+        ["tree", "--samples", "1000000000000"],
+        ["distance", "--samples", "1000000000000"],
         ["check", "--samples", "1"],
         ["check", "--acceptance", "typical"],
         ["check", "--N", "0"],

@@ -101,7 +101,7 @@ def test_one_that_cannot_be_opened_is_named() -> None:
         auto(a=PairError("other tokens"), b=OSError("no memory"))
 
 
-@pytest.mark.parametrize("among", ["", "ngram,ngram", "ngram,cascade", "auto", "none,ngram"])
+@pytest.mark.parametrize("among", [",", "ngram,ngram", "ngram,cascade", "auto", "none,ngram"])
 def test_a_list_that_makes_no_sense_is_wrong_use(among: str) -> None:
     with pytest.raises(UsageError, match="option among"):
         Options(among)

@@ -248,14 +248,22 @@ def test_the_draft_is_placed_first(monkeypatch: pytest.MonkeyPatch, report: Coll
 
 
 def test_a_draft_that_does_not_fit_goes_to_the_cpu(roomy: Gpu, report: Collected) -> None:
+    """Two warnings told the one thing."""
     roomy.holds = {"draft": 0}
     with opened(report) as runtime:
         assert layers(runtime) == (2, 0)
         assert runtime.drafter == "model"
         assert tiny.answer(runtime).stats.accepted > 0
-    fit, device = report.warnings
-    assert "draft did not fit" in fit
+    (device,) = report.warnings
     assert "The draft is on the CPU" in device
+
+
+def test_a_draft_that_fits_in_part_is_told(roomy: Gpu, report: Collected) -> None:
+    roomy.holds = {"draft": 1}
+    with opened(report) as runtime:
+        assert layers(runtime) == (2, 1)
+    (fit,) = report.warnings
+    assert "draft did not fit the GPU as planned: 1 of 2 layers" in fit
 
 
 def test_a_draft_that_fits_nowhere_is_left_out(roomy: Gpu, report: Collected) -> None:

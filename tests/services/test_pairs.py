@@ -87,6 +87,14 @@ def test_automatic_without_anything_to_choose_is_the_one_drafter_there_is() -> N
     assert settled(pair="first", drafter="auto").drafter == "ngram"
     assert settled(verifier="/x.gguf", drafter="auto").drafter == "ngram"
     assert settled(pair="first", drafter="auto", options={"among": "lookahead,ngram"}).drafter == "auto"
+    assert settled(pair="second", drafter="auto").completed("auto", {"among": ""}) == {"among": "model,ngram"}
+
+
+def test_a_wrong_option_of_auto_is_answered_with_the_options_of_auto() -> None:
+    """On a pair with one drafter the answer listed that one's options."""
+    with pytest.raises(UsageError, match="drafter auto has no option nope") as caught:
+        settled(pair="first", drafter="auto", options={"nope": "1"})
+    assert "among" in caught.value.hint
 
 
 def test_a_draft_that_is_named_wants_to_be_used() -> None:

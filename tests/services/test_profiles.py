@@ -253,7 +253,8 @@ def test_a_cache_that_is_no_folder_is_told_in_words(
     monkeypatch.setenv("LOCALSPEC_CACHE", os.devnull)
     assert profiles.read(HERE) is None
     assert len(report.notes) == 1
-    assert report.notes[0].endswith(" is made anew: Not a directory.")
+    assert "cannot be read: Not a directory." in report.notes[0]
+    assert "LOCALSPEC_CACHE names another folder" in report.notes[0]
 
 
 def test_a_session_in_a_read_only_cache_works(profiles: Profiles, report: Collected, tmp_path: Path) -> None:

@@ -339,3 +339,11 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests speak of a CPU build also where they run on another."""
     found = [device for device in devices() if not device.is_gpu]
     monkeypatch.setattr("localspec.services.loading.devices", lambda: found)
+
+
+def test_a_bias_for_a_token_that_does_not_exist_is_wrong_use(plain: Runtime) -> None:
+    """It was passed over, as if it had done what was asked."""
+    size = plain.vocab.size
+    with pytest.raises(UsageError, match=f"token {size}, and this model has the ids 0 to {size - 1}"):
+        plain.answer(PROMPT, AnswerSettings(Sampling(logit_bias={1: 0.5, size: 1.0})))
+    plain.answer(PROMPT, AnswerSettings(Sampling(logit_bias={size - 1: 1.0}))).close()

@@ -197,10 +197,10 @@ def test_b58_no_template_is_never_a_silent_guess() -> None:
 
 def test_a_template_by_name_file_or_from_the_model(tmp_path: Path) -> None:
     file = tmp_path / "my format.jinja"
-    file.write_text("{{ bos_token }}hi", encoding="utf-8")
+    file.write_text("{{ bos_token }}{{ messages[0].content }}", encoding="utf-8")
     assert choose(None, "own", bos="", eos="").source == "own"
     assert choose("chatml", "own", bos="", eos="").source == CHATML
-    assert choose(str(file), "own", bos="<s>", eos="").render(TALK) == "<s>hi"
+    assert choose(str(file), "own", bos="<s>", eos="").render(TALK) == "<s>hello"
     with pytest.raises(UsageError, match="nosuch") as caught:
         choose("nosuch", "own", bos="", eos="")
     assert "llama3" in caught.value.hint
@@ -249,3 +249,14 @@ def test_an_end_token_that_the_tokenizer_adds_is_not_part_of_a_prompt() -> None:
 
     assert begin_ids(AddsBoth(), "<s>") == [BOS]
     assert chat_ids("hello", AddsBoth(), "<s>")[-1] != 2
+
+
+def test_any_text_is_no_template(tmp_path: Path) -> None:
+    """A page of prose was taken for a template: every question got the same answer."""
+    prose, shouting = tmp_path / "notes.txt", tmp_path / "shout.jinja"
+    prose.write_text("Dear diary, {today} was fine.\n")
+    shouting.write_text("{% for m in messages %}{{ m.content | upper }}{% endfor %}")
+    with pytest.raises(UsageError, match="it is no chat template") as caught:
+        choose(str(prose), None, bos="", eos="")
+    assert "chatml" in caught.value.hint
+    assert choose(str(shouting), None, bos="", eos="").render(TALK[:1]) == "HELLO"

@@ -148,7 +148,7 @@ def drawn(runtime: Runtime, request: Request, prompt: list[int], report: Report)
         answer.sampling,
         request.draws,
         request.depth,
-        answer.acceptance or ("rejection" if answer.seed is None else "coupled"),
+        answer.rule,
         answer.seed,
     )
     sampled = audit_law.compare(subject, asked, report)

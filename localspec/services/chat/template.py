@@ -35,6 +35,8 @@ TIME_LIMIT_S = 5.0
 LONGEST_SOURCE = 256_000  # characters; real templates have ten thousand
 SOURCE = "<template>"  # what jinja2 calls the template's code in a traceback
 
+PROBE = "314159"  # a message that no change of case alters
+
 RAW_HINT = "Complete text with `localspec run --raw`, or name a format: --template {}.".format("|".join(FORMATS))
 
 
@@ -78,6 +80,13 @@ class Template:
             hint="Leave the system message out, or write its text at the start of your first message.",
         )
 
+    def says(self, text: str) -> bool:
+        """False when it leaves out a message of the user; one that fails is not judged here."""
+        try:
+            return text in self._render([{"role": "user", "content": text}], True)
+        except TemplateError:
+            return True
+
     def _accepts(self, messages: Sequence[Message], reply: bool) -> bool:
         try:
             self._render(messages, reply)
@@ -112,7 +121,7 @@ class Template:
 def choose(name: str | None, own: str | None, *, bos: str, eos: str) -> Template:
     """The template `name` (a format or a file), else the model's own.
 
-    Raises `TemplateError` when the model has none, `UsageError` when the name is neither.
+    Raises `TemplateError` when the model has none, `UsageError` when the name is neither, or no template.
     """
     if name is None and own is None:
         raise TemplateError("this model has no chat template, so it cannot hold a conversation", hint=RAW_HINT)
@@ -125,6 +134,11 @@ def choose(name: str | None, own: str | None, *, bos: str, eos: str) -> Template
                 f"--template {name} is neither a known format nor a readable file",
                 hint=f"Formats: {', '.join(FORMATS)}.",
             ) from error
+        if not Template(source, bos, eos).says(PROBE):
+            raise UsageError(
+                f"--template {name} leaves out what the user says: it is no chat template",
+                hint=f"Name a Jinja template that writes the messages, or a format: {', '.join(FORMATS)}.",
+            )
     return Template(source, bos, eos)
 
 

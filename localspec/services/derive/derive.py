@@ -76,6 +76,8 @@ def derive(ref: str, request: Request, registry: Registry, report: Report) -> De
     A draft that is here already is measured again, not made again. Raises `UsageError` for what cannot work,
     `DownloadError` when the disk has no room, `EngineError` with llama.cpp's reason.
     """
+    if request.out is not None:
+        _check_folder(Path(os.path.expanduser(request.out)).absolute().parent)
     verifier = fetch.resolve(ref, registry, report)
     recipe = settle(request, verifier, lambda count: _least_missed(verifier, count, report))
     target = _target(request, verifier, recipe)
@@ -86,6 +88,12 @@ def derive(ref: str, request: Request, registry: Registry, report: Report) -> De
     draft = read_model(target)
     measured = measure(ref, target, request.tokens, report) if request.tokens else None
     return Derived(ref, verifier, draft, recipe, measured)
+
+
+def _check_folder(folder: Path) -> None:
+    """A folder that is missing is made, but not a path of several: that is more likely a mistake."""
+    if not folder.is_dir() and not (folder.parent.is_dir() and not folder.exists()):
+        raise UsageError(f"There is no folder {folder} to write the draft to.", hint="Make it, or name another --out.")
 
 
 def _least_missed(verifier: ModelFile, count: int, report: Report) -> tuple[int, ...]:

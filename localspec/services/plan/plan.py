@@ -18,7 +18,7 @@ from typing import Any
 
 from localspec.catalog import machine, registry
 from localspec.drafters import registry as drafters
-from localspec.errors import ContextFullError, DrafterError, LocalspecError, UsageError
+from localspec.errors import ContextFullError, DrafterError, LocalspecError, UsageError, in_one_line
 from localspec.planner import plan as arithmetic
 from localspec.planner.plan import Candidate, Costs, Trace, Walk
 from localspec.planner.profile import Profile
@@ -145,7 +145,7 @@ class Plan:
                 "prompts": len(self.texts),
                 "tokens": sum(len(text.answer) for text in self.texts),
                 "max_tokens": answer.max_tokens,
-                "acceptance": answer.acceptance,
+                "acceptance": answer.rule,
                 "seed": answer.seed,
             },
             "recommendation": named(self.chosen),
@@ -413,7 +413,7 @@ def attempted(
     try:
         return run(runtime, name, texts, costs, request, report)
     except LocalspecError as error:
-        report.warn(f"{name} could not be tried: {error}")
+        report.warn(f"{name} could not be tried: {in_one_line(error)}")
         return None
 
 
@@ -448,7 +448,7 @@ def run(runtime: Runtime, name: str, texts: Sequence[Text], costs: Costs, reques
                     )
                 )
     if not walks:
-        raise ContextFullError("its answers were empty")
+        raise ContextFullError("its answers were empty", hint="Give other --prompts, or more --max-tokens.")
     whole = sum(walks, Walk())
     one = Candidate(
         name, "auto", "none", statistics.median(ratios), min(ratios), max(ratios), whole.seconds / whole.passes,

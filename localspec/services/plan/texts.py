@@ -10,7 +10,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -219,5 +218,4 @@ def _looked_up(
 
 def settings_for(asked: AnswerSettings) -> AnswerSettings:
     """The law that is planned for, with a seed so that measuring again measures the same texts."""
-    acceptance: Any = asked.acceptance or ("rejection" if asked.seed is None else "coupled")
-    return replace(asked, acceptance=acceptance, seed=asked.seed or 0)
+    return replace(asked, acceptance=asked.rule, seed=asked.seed or 0)

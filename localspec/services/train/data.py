@@ -140,6 +140,7 @@ def _fill(store: Store, farm: Farm, wishes: Wishes, request: DataRequest, report
     prompts = questions.read_turns(request.prompts) if request.prompts else None
     done = remembered(store, seen)
     before, interrupted, made = store.manifest.answer_tokens, False, _Batch(store)
+    asked: SystemExit | None = None
 
     def tell(in_flight: int) -> None:
         count = before + made.tokens + in_flight
@@ -159,11 +160,13 @@ def _fill(store: Store, farm: Farm, wishes: Wishes, request: DataRequest, report
     try:
         for text in _until(maker, made, request.tokens - before):
             made.add(text)
-    except KeyboardInterrupt:
-        interrupted = True
+    except (KeyboardInterrupt, SystemExit) as stop:
+        interrupted, asked = True, stop if isinstance(stop, SystemExit) else None
         for text in maker.cut():
             made.add(text)
     made.flush()
+    if asked:
+        raise asked
     size = sum((store.folder / shard.file).stat().st_size for shard in store.manifest.shards)
     if not interrupted and store.manifest.answer_tokens < request.tokens:
         report.warn(

@@ -160,7 +160,7 @@ class Learning:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self, watch: Watch = lambda progress: None) -> Progress:
-        """Train until the plan is done. Ctrl-C writes a checkpoint and is raised again."""
+        """Train until the plan is done. Ctrl-C and a request to end (`SystemExit`) write a checkpoint first."""
         self.net.train()
         self._saved = time.monotonic()
         progress = self.progress
@@ -169,7 +169,7 @@ class Learning:
                 self._measure(watch)
             while not self._is_over():
                 self._epoch(watch)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             self.save()
             raise
         progress.finished = True

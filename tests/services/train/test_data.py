@@ -175,8 +175,8 @@ sys.exit(main(["train", "data", sys.argv[1], "--verifier", sys.argv[2], "--token
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent")
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_ctrl_c_keeps_all_and_a_kill_what_is_written(verifier: Path, tmp_path: Path, sent: int, code: int) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_signals_keep_all_and_a_kill_what_is_written(verifier: Path, tmp_path: Path, sent: int, code: int) -> None:
     folder = tmp_path / "d"
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(folder), str(verifier)],

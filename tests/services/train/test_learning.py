@@ -93,6 +93,22 @@ def test_a_killed_training_goes_on_where_its_checkpoint_was(lesson: Lesson, tmp_
     assert [point["step"] for point in result.record["curve"]] == [0, 20, 40]
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_whoever_is_asked_to_end_leaves_a_checkpoint(lesson: Lesson, tmp_path: Path, kind: type[BaseException]) -> None:
+    """SIGTERM, which ends programs by `SystemExit`, lost what was learned since the last checkpoint."""
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 7:
+            raise kind(143)
+
+    with pytest.raises(kind) as caught:
+        train(request_of(lesson, tmp_path, steps=20, every=20), Silent(), stop)
+    assert caught.value.args == (143,)
+    seen: list[int] = []
+    train(request_of(lesson, tmp_path, steps=20, every=20), Silent(), lambda progress: seen.append(progress.step))
+    assert seen[0] == 8
+
+
 def weights(result: HeadResult) -> bytes:
     return result.path.read_bytes()
 
