@@ -34,7 +34,7 @@ class Corpus:
     def __len__(self) -> int:
         return len(self._backwards)
 
-    def token(self, at: int) -> int:
+    def __getitem__(self, at: int) -> int:
         """The token at index `at`, `SEPARATOR` between two texts."""
         return self._backwards[len(self._backwards) - 1 - at]
 
@@ -52,7 +52,7 @@ class Corpus:
             earlier = lengths[0] >= lengths[1]
             at, length = (before, lengths[0]) if earlier else (after, lengths[1])
             follower = len(self) - self._order[at]
-            if follower < len(self) and self.token(follower) != SEPARATOR:
+            if follower < len(self) and self[follower] != SEPARATOR:
                 found.append(Match(length, follower))
             if earlier:
                 before -= 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from localspec.core.law import Law
 
 Ids = npt.NDArray[np.int32]
 ROOT = -1  # the parent of the first tokens: the pending token
+_CHAIN = np.arange(-1, 63, dtype=np.int32)  # parents of the longest usual chain
+_CHAIN.setflags(write=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,9 @@ class Draft:
     def chain(cls, tokens: Sequence[int] | Ids, laws: Sequence[Law | None] | None = None) -> Draft:
         """One token after the other."""
         ids = np.asarray(tokens, dtype=np.int32)
-        return cls(ids, np.arange(-1, len(ids) - 1, dtype=np.int32), None if laws is None else tuple(laws))
+        count = len(ids)
+        parents = _CHAIN[:count] if count <= len(_CHAIN) else np.arange(-1, count - 1, dtype=np.int32)
+        return cls(ids, parents, None if laws is None else tuple(laws))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -53,7 +57,7 @@ class Draft:
     @cached_property
     def is_chain(self) -> bool:
         """True when every node hangs below the one before it."""
-        return bool(np.array_equal(self.parents, np.arange(-1, len(self.tokens) - 1, dtype=np.int32)))
+        return bool(self.parents.tolist() == list(range(-1, len(self.tokens) - 1)))  # short: quicker than arrays
 
     @cached_property
     def depths(self) -> Ids:
@@ -112,8 +116,7 @@ class Draft:
 EMPTY = Draft.chain(())
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What the acceptance rule made of a draft.
 
     path        accepted nodes, from the pending token downwards

@@ -21,7 +21,7 @@ class Readable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def token(self, at: int) -> int: ...
+    def __getitem__(self, at: int) -> int: ...
 
 
 class Place(NamedTuple):
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     def follower(self, depth: int) -> int:
         """The token that stands `depth` tokens behind the match, `SEPARATOR` where the text ends."""
         at = self.after + depth
-        return self.text.token(at) if at < len(self.text) else SEPARATOR
+        return self.text[at] if at < len(self.text) else SEPARATOR
 
 
 @dataclass(slots=True)
@@ -59,8 +59,9 @@ class Foretold:
 
     def expand(self, parent: int, places: Sequence[Place], width: int) -> list[int]:
         """Up to `width` new nodes below `parent`: what followed at `places`, by the longest match."""
-        elder = self.nodes[parent] if parent != ROOT else None
-        depth = elder.depth if elder else 0
+        depth, joint = 0, 1.0
+        if parent != ROOT:
+            depth, joint = self.nodes[parent].depth, self.nodes[parent].joint
         groups: dict[int, list[Place]] = {}
         for place in places:
             token = place.follower(depth)
@@ -68,15 +69,14 @@ class Foretold:
                 groups.setdefault(token, []).append(place)
         total, left = sum(map(len, groups.values())), 1.0
         first = len(self.nodes)
-        for rank, (token, group) in enumerate(list(groups.items())[:width]):
+        for rank, (token, group) in zip(range(width), groups.items(), strict=False):
             support = Support.of(rank, agreeing=len(group), places=total)
             guess = Guess(token, group[0].length + depth, support)
             chance = left * self._trust.probability(guess)
             left -= chance
-            joint = chance * (elder.joint if elder else 1.0)
-            self.nodes.append(Node(guess, parent, depth + 1, chance, joint, group))
-        self._below[parent] = [*range(first, len(self.nodes))]
-        return self._below[parent]
+            self.nodes.append(Node(guess, parent, depth + 1, chance, joint * chance, group))
+        below = self._below[parent] = list(range(first, len(self.nodes)))
+        return below
 
     def learn(self, came: Ids) -> None:
         """Compare with the tokens that came; what hangs below a wrong guess was not put to the test."""

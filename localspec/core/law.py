@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -55,10 +56,13 @@ class Law:
             )
         return cls(array, total, ids)
 
-    @classmethod
-    def one_hot(cls, token: int) -> Law:
-        """Certain of `token`: a deterministic pick, or the greedy verifier."""
-        return cls(_ONE, 1.0, np.array((token,), dtype=np.int32))
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def one_hot(token: int) -> Law:
+        """Certain of `token`: a deterministic pick, or the greedy verifier. Kept: texts repeat tokens."""
+        ids = np.array((token,), dtype=np.int32)
+        ids.setflags(write=False)
+        return Law(_ONE, 1.0, ids)
 
     @property
     def is_certain(self) -> bool:

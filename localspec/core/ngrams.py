@@ -9,7 +9,8 @@ bounded by the context. Knows nothing about drafts or about how likely a continu
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from localspec.core.draft import Ids
 ID_BITS = 32  # one token id in a packed n-gram
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """An earlier place where the text read as it reads at its end.
 
     length  how many tokens agree, counted backwards from the end (up to the limit asked for)
@@ -35,23 +35,21 @@ class NgramIndex:
 
     def __init__(self, min_size: int, max_size: int) -> None:
         self.sizes = range(min_size, max_size + 1)
-        self._text = array("i")
+        self.text = array("i")
+        """The text, to be read only."""
         self._last: dict[int, dict[int, int]] = {
             size: {} for size in self.sizes
         }  # packed n-gram -> where it ended last
         self._older: dict[int, array[int]] = {size: array("i") for size in self.sizes}  # position -> the one before, -1
 
     def __len__(self) -> int:
-        return len(self._text)
-
-    def token(self, at: int) -> int:
-        """The token at index `at` of the text."""
-        return self._text[at]
+        return len(self.text)
 
     def follow(self, tokens: Ids) -> int:
         """Make `tokens` the text; returns the length of what it has in common with the text before."""
         kept = self._common(tokens)
-        self._rewind(kept)
+        if kept < len(self.text):
+            self._rewind(kept)
         for token in tokens[kept:].tolist():
             self._append(token)
         return kept
@@ -61,30 +59,30 @@ class NgramIndex:
 
         Looks at the `count` most recent places of each size and counts up to `longest` tokens of agreement.
         """
-        last = len(self._text) - 1
+        if not self.text:
+            return []
         ends: list[int] = []
         for size in reversed(self.sizes):
-            end = self._older[size][last] if last >= 0 else -1
-            for _ in range(count):
-                if end < 0 or len(ends) == count:
-                    break
+            older = self._older[size]
+            end, left = older[-1], count
+            while end >= 0 and left and len(ends) < count:
                 if end not in ends:
                     ends.append(end)
-                end = self._older[size][end]
+                end, left = older[end], left - 1
         found = [Match(self._agreement(end, longest), end + 1) for end in ends]
-        return sorted(found, key=lambda match: -match.length)
+        found.sort(key=itemgetter(0), reverse=True)  # and stays in order where two are as long
+        return found
 
     def _common(self, tokens: Ids) -> int:
         """Length of the common prefix of `tokens` and the text."""
-        size = min(len(tokens), len(self._text))
-        if not size:
-            return 0
-        same = np.frombuffer(self._text, dtype=np.int32, count=size) == tokens[:size]
-        return size if same.all() else int(same.argmin())
+        size = min(len(tokens), len(self.text))
+        if tokens[:size].tobytes() == self.text[:size].tobytes():
+            return size
+        return int((np.frombuffer(self.text, dtype=np.int32, count=size) == tokens[:size]).argmin())
 
     def _agreement(self, end: int, longest: int) -> int:
         """How many tokens up to `end` equal the tokens up to the end of the text."""
-        text, last, length = self._text, len(self._text) - 1, 0
+        text, last, length = self.text, len(self.text) - 1, 0
         while length < longest and length <= end and text[end - length] == text[last - length]:
             length += 1
         return length
@@ -93,29 +91,31 @@ class NgramIndex:
         """(size, packed n-gram) of every n-gram that ends at `at`."""
         packed, grams = 0, []
         for size in range(1, min(self.sizes.stop - 1, at + 1) + 1):
-            packed |= self._text[at - size + 1] << ID_BITS * (size - 1)
+            packed |= self.text[at - size + 1] << ID_BITS * (size - 1)
             if size >= self.sizes.start:
                 grams.append((size, packed))
         return grams
 
     def _append(self, token: int) -> None:
-        at = len(self._text)
-        self._text.append(token)
-        for older in self._older.values():
-            older.append(-1)
-        for size, gram in self._grams(at):
-            self._older[size][at] = self._last[size].get(gram, -1)
-            self._last[size][gram] = at
+        at = len(self.text)
+        self.text.append(token)
+        grams = self._grams(at)
+        for size, gram in grams:
+            last = self._last[size]
+            self._older[size].append(last.get(gram, -1))
+            last[gram] = at
+        for size in self.sizes[len(grams) :]:
+            self._older[size].append(-1)
 
     def _rewind(self, length: int) -> None:
         """Take back all tokens from `length` on, the last one first."""
-        for at in range(len(self._text) - 1, length - 1, -1):
+        for at in range(len(self.text) - 1, length - 1, -1):
             for size, gram in self._grams(at):
                 older = self._older[size][at]
                 if older < 0:
                     del self._last[size][gram]
                 else:
                     self._last[size][gram] = older
-        del self._text[length:]
+        del self.text[length:]
         for older_of_size in self._older.values():
             del older_of_size[length:]

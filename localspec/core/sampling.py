@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,12 +57,12 @@ class Sampling:
         for token, bias in self.logit_bias.items():
             _check(f"logit_bias of {token}", bias, token >= 0 and bias < math.inf, "a number or -inf, for an id >= 0")
 
-    @property
+    @cached_property
     def greedy(self) -> bool:
         """True when the law is one-hot on the largest logit, whatever the filters say."""
         return self.temperature < _COLDEST
 
-    @property
+    @cached_property
     def penalises(self) -> bool:
         """True when a row depends on the tokens before it, so that `recent` is needed."""
         return (

@@ -7,9 +7,8 @@ how places are found.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 LONGEST = 25  # agreement beyond this many tokens says nothing more
 
@@ -33,8 +32,7 @@ class Support(IntEnum):
         return cls.AGREED if 2 * agreeing > places else cls.CONTESTED
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """A foretold token. `length`: tokens of the match up to it, those foretold before it included.
 
     A guess at depth 3 behind a match of 5 is tested only when two more tokens have matched: it then stands exactly
@@ -65,8 +63,8 @@ class Trust:
 
     def __init__(self) -> None:
         self._column = tuple(bisect_right(self.STEPS, length) - 1 for length in range(1, LONGEST + 1))
-        self._right = {support: [self.WEIGHT * rate for rate in self.PRIOR[support]] for support in Support}
-        self._tested = {support: [self.WEIGHT] * len(self.STEPS) for support in Support}
+        self._right = [[self.WEIGHT * rate for rate in self.PRIOR[support]] for support in Support]  # by support
+        self._tested = [[self.WEIGHT] * len(self.STEPS) for support in Support]
 
     def probability(self, guess: Guess) -> float:
         """How likely `guess` is right, given that the guesses before it are."""

@@ -6,8 +6,7 @@ A drafter never imports an engine: a lender opens a second model by role and kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from localspec.core.draft import Draft, Ids, Verdict
 from localspec.core.growth import Growth
@@ -17,8 +16,7 @@ from localspec.core.shapes import Shape
 from localspec.engine.base import Cancelled, Context, Guesser, Head, Pass
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """How far one draft may go.
 
     limit  most nodes in the draft, >= 1 (when it is 0 the drafter is not asked)

@@ -76,9 +76,8 @@ class Members:
 
     def observe(self, result: Pass, verdict: Verdict | None, *, heard: str) -> None:
         """Tell the one that was heard what became of its draft, and the others that a round is over."""
-        for name in self.names:
-            outcome = verdict if name == heard else None
-            self.harmless(name, lambda name=name, outcome=outcome: self[name].observe(result, outcome), None)  # type: ignore[misc]
+        for name, drafter in list(self._drafters.items()):
+            self.harmless(name, partial(drafter.observe, result, verdict if name == heard else None), None)
 
     def close(self) -> None:
         for drafter in self._drafters.values():

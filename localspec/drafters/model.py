@@ -91,7 +91,8 @@ class DraftModel:
 
     def _shared(self, logits: Logits) -> Logits:
         """Only the ids that mean the same to the verifier: the others can never be proposed."""
-        logits = logits[: self._known]
+        if len(logits) > self._known:
+            logits = logits[: self._known]
         if len(self._blocked):
             logits = logits.copy()
             logits[self._blocked] = -np.inf

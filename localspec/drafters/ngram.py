@@ -116,7 +116,9 @@ class Ngram:
 
     def _places(self, tokens: Ids, count: int) -> list[Place]:
         """Up to `count` places that read like the end of `tokens`, longest first, its own before others."""
-        found = [Place(self._index, match.length, match.after) for match in self._index.matches(count, longest=LONGEST)]
+        found = [
+            Place(self._index.text, match.length, match.after) for match in self._index.matches(count, longest=LONGEST)
+        ]
         if self._libraries:
             tail = tokens[-LONGEST:].tolist()
             for library in self._libraries:

@@ -1,4 +1,4 @@
-"""A llama_batch whose fields are numpy views, filled without a Python loop for chains. Knows nothing about contexts.
+"""A llama_batch whose fields are numpy views. Knows nothing about contexts.
 
 Tokens may come with a row of numbers each, as heads take them, or as such rows alone.
 """
@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.engine.native import lib
+
+FEW = 16  # tokens that are sooner put in one by one
 
 
 class TokenBatch:
@@ -45,10 +47,15 @@ class TokenBatch:
     def fill(self, tokens: npt.NDArray[np.int32], start: int, *, rows: Literal["all", "last", "none"]) -> Any:
         """`tokens` one after the other from position `start` in sequence 0; logits for the last one, all or none."""
         count = len(tokens)
-        self._token[:count] = tokens
-        self._place(count, start)
-        self._wanted[:count] = rows == "all"
-        self._wanted[count - 1] = rows != "none"
+        if count <= FEW:
+            self._put(tokens.tolist(), start)
+        else:
+            self._token[:count] = tokens
+            self._place(count, start)
+            self._wanted[:count] = 1
+        if rows != "all":
+            self._wanted[: count - 1] = 0
+            self._wanted[count - 1] = rows == "last"
         return self._batch
 
     def fill_rows(self, rows: npt.NDArray[np.float32], start: int) -> Any:
@@ -62,13 +69,19 @@ class TokenBatch:
 
     def fill_chain(self, pending: int, tokens: npt.NDArray[np.int32], start: int) -> Any:
         """`pending` at position `start` and `tokens` behind it, in sequence 0; logits for all."""
-        count = 1 + len(tokens)
-        self._token[0] = pending
-        if count > 1:
-            self._token[1:count] = tokens
-        self._place(count, start)
-        self._wanted[:count] = 1
+        self._put([pending, *tokens.tolist()], start)
         return self._batch
+
+    def _put(self, tokens: list[int], start: int) -> None:
+        """A few tokens from position `start` on in sequence 0, with logits for all, one by one.
+
+        After a pass everything is out of the processor's caches, and slices and sums of numpy reach for a lot of code.
+        """
+        if self._scattered:
+            self._gather()
+        for at, token in enumerate(tokens):
+            self._token[at], self._position[at], self._wanted[at] = token, start + at, 1
+        self._batch.n_tokens = len(tokens)
 
     def _place(self, count: int, start: int) -> None:
         """Positions from `start` on, everything in sequence 0."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.engine import native
@@ -65,6 +64,8 @@ class ContextSettings:
 class LlamaPass:
     """Rows of the last evaluation; reading one after the next evaluation is a bug and is caught."""
 
+    __slots__ = ("_context", "_first", "_ticket", "rows")
+
     def __init__(self, context: LlamaContext, ticket: int, rows: int, *, first: int = 0) -> None:
         """`first`: kept rows before these, which nobody asked for."""
         self._context = context
@@ -103,7 +104,7 @@ class LlamaContext:
         self._grown = False
         self._ticket = 0
         self._rows_at: int | None = None
-        self._rows: npt.NDArray[np.float32] | None = None
+        self._rows: list[Row] = []
         self._tap: Tap | None = None
         self.dependants = 0
         """Other native contexts that point at this one, which must not be made anew meanwhile."""
@@ -265,14 +266,14 @@ class LlamaContext:
         count = 1 + len(draft)
         if self._length + count > self.capacity or count > self.draft_room + 1:
             raise ContextFullError(f"a draft of {count - 1} does not fit: {self._length} of {self.capacity} are used")
-        leaves = 1 if draft.is_chain else draft.leaves
-        if leaves > self.leaves:
-            raise DecodeError(f"a draft with {leaves} leaves, the context has sequences for {self.leaves}")
-        if len(draft):
+        if not draft.is_chain and draft.leaves > self.leaves:
+            raise DecodeError(f"a draft with {draft.leaves} leaves, the context has sequences for {self.leaves}")
+        if count > 1:
             self.memory.before(self._length)
         self._open, self._grown, self._draft = True, False, draft
         self._pending = pending
-        self._listening.before_round()
+        if self._listening.captures:
+            self._listening.before_round()
         if draft.is_chain:
             batch = self._batch.fill_chain(pending, draft.tokens, self._length)
         else:
@@ -326,7 +327,8 @@ class LlamaContext:
         assert self._open, "commit without an evaluate"
         start, evaluated = self._length, self._evaluated
         if not self._grown:
-            self._listening.keep(start, [0, *(node + 1 for node in path)])
+            if self._listening.captures:
+                self._listening.keep(start, [0, *(node + 1 for node in path)])
             self._tokens[self._length] = self._pending
             self._length += 1
         if path:
@@ -533,16 +535,14 @@ class LlamaContext:
             )
 
     def _map_rows(self, address: int | None) -> None:
-        """One view over llama.cpp's output buffer, made anew only when the buffer moves."""
+        """Views of the rows in llama.cpp's output buffer, made anew only when the buffer moves."""
         self._rows_at = address
-        self._rows = None
-        if address:
-            self._rows = native.floats(address, self._outputs, self.vocab_size)
+        self._rows = list(native.floats(address, self._outputs, self.vocab_size)) if address else []
 
     def logits_row(self, ticket: int, index: int) -> Row:
         """Kept row `index` of the evaluation with this ticket."""
         assert ticket == self._ticket, "a row was read after the next evaluation"
-        if self._rows is None:
+        if not self._rows:
             raise DecodeError("llama.cpp kept no logits of the last evaluation")
         return self._rows[index]
 
@@ -575,7 +575,7 @@ class LlamaContext:
         if self._handle:
             lib.llama_free(self._handle)
             self._batch.free()
-            self._handle, self._rows = None, None
+            self._handle, self._rows = None, []
 
     def __enter__(self) -> LlamaContext:
         return self
@@ -587,5 +587,7 @@ class LlamaContext:
 def common_prefix(left: Ids, right: Ids) -> int:
     """How many leading ids agree."""
     count = min(len(left), len(right))
-    differs = left[:count] != right[:count]
-    return int(differs.argmax()) if differs.any() else count
+    left, right = left[:count], right[:count]
+    if left.tobytes() == right.tobytes():  # as after each round, and quicker than a comparison of arrays
+        return count
+    return int((left != right).argmax())

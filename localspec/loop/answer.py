@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from localspec.loop.counters import Counters
 
 FinishReason = Literal["stop", "length", "context", "interrupted"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Text that may be shown now: whole code points, nothing of a stop string.
 
     drafted  True when it comes from an accepted draft token

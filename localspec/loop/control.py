@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
-@dataclass(frozen=True, slots=True)
-class RoundReport:
+class RoundReport(NamedTuple):
     """One finished round, in the controller's terms; times in seconds.
 
     drafted, tested, accepted   nodes

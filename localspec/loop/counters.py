@@ -55,7 +55,10 @@ class Counters:
 
     def by(self, drafter: str) -> Share:
         """The share of one drafter."""
-        return self.shares.setdefault(drafter, Share())
+        share = self.shares.get(drafter)
+        if share is None:
+            share = self.shares[drafter] = Share()
+        return share
 
     def join(self, shares: Mapping[str, Share]) -> None:
         """Add the shares of another answer."""

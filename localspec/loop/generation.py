@@ -56,7 +56,8 @@ class Generation:
     ) -> None:
         """Raises `UsageError` for an empty prompt, `ContextFullError` when not even one token fits behind it.
 
-        `engine_s` tells the seconds spent inside llama.cpp so far, over all contexts in use.
+        `engine_s` tells the seconds spent inside llama.cpp so far, over all contexts in use; nobody else has these
+        contexts until the answer is there.
         """
         if not len(prompt):
             raise UsageError("the prompt is empty: there is no token to go on from", hint="Type at least one letter.")
@@ -82,6 +83,7 @@ class Generation:
         self._pieces: list[Piece] = []
         self._finish: FinishReason | None = None
         self._holds_cache = False
+        self._engine_before = 0.0  # what `engine_s` said before the first round
         self.counters = Counters()
         self.answer: Answer | None = None
 
@@ -104,6 +106,7 @@ class Generation:
         if not self._read_prompt():
             return
         self.counters.prefill_s = time.perf_counter() - started
+        self._engine_before = self._engine_s()
         while self._finish is None:
             if self._cancelled():
                 return
@@ -125,7 +128,7 @@ class Generation:
 
     def _play(self, started: float) -> list[Piece]:
         """One round; its pieces may be shown."""
-        begun, inside = time.perf_counter(), self._engine_s()
+        begun = time.perf_counter()
         depth = self._wanted() - 1
         limit, context = self._room(depth), self._verifier.length
         proposer = self._proposer if limit else None
@@ -161,7 +164,7 @@ class Generation:
             self._finish = "context"
         now = time.perf_counter()
         self.counters.decode_s += now - begun
-        self.counters.engine_s += self._engine_s() - inside
+        self.counters.engine_s = self._engine_s() - self._engine_before
         if self.counters.ttft_s is None:
             self.counters.ttft_s = now - started
         return self._pieces
@@ -206,14 +209,15 @@ class Generation:
 
     def _count(self, round_: Round, drafter: str) -> None:
         counters, verdict = self.counters, round_.verdict
+        drafted, accepted = len(round_.draft), len(verdict.path)
         counters.verifier_passes += 1
-        counters.by(drafter if len(round_.draft) else "none").add(len(round_.draft), len(verdict.path))
-        counters.drafted += len(round_.draft)
+        counters.by(drafter if drafted else "none").add(drafted, accepted)
+        counters.drafted += drafted
         counters.tested += verdict.tested
-        counters.accepted += len(verdict.path)
+        counters.accepted += accepted
         counters.bonus_tokens += verdict.source == "bonus"
         counters.residual_tokens += verdict.source == "residual"
-        for position in range(len(verdict.path)):
+        for position in range(accepted):
             if position == len(counters.accepted_by_position):
                 counters.accepted_by_position.append(0)
             counters.accepted_by_position[position] += 1

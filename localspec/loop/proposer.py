@@ -5,7 +5,6 @@ Also gives it the budget of the round and takes note of the confidences it repor
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -46,10 +45,17 @@ class Proposer:
         self._controller = controller
         self._vocab = vocab
         self._warn = warn
-        self._cancelled: Cancelled = lambda: False
         self._tree = tree
         self._chooser = controller if isinstance(controller, Chooser) else None
         self._asking = drafter if isinstance(drafter, Asking) else None
+        self._budget = Budget(
+            0,
+            self._pays,
+            choose=controller.choose,
+            widen=controller.widen,
+            asks=controller.asks,
+            price=controller.price,
+        )
         self._claims: list[float] = []  # of the one whose turn it is
         self._said: dict[str, list[float]] = {}  # of each that was asked, where the controller chooses
 
@@ -74,10 +80,12 @@ class Proposer:
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """A new answer to `tokens` starts."""
-        self._cancelled = cancelled
+        self._budget = self._budget._replace(cancelled=cancelled)
         if self._drafter:
-            with self._harmless():
+            try:
                 self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
+            except Exception as error:  # noqa: BLE001
+                self._switch_off(error)
 
     def propose(self, tokens: Ids, limit: int, *, leaves: int, depth: int | None = None) -> Draft:
         """At most `limit` nodes on `leaves` paths of `depth` tokens below the last of `tokens`, none below an end.
@@ -88,17 +96,20 @@ class Proposer:
         self._claims = []
         if not self._drafter or limit <= 0:
             return EMPTY
-        draft = EMPTY
-        with self._harmless():
-            draft = self._checked(self._drafter.propose(tokens, self._budget(limit, leaves, depth)), limit, leaves)
-            draft = _cut(draft, depth)
-        return draft  # noqa: RET504  the block before it may have ended early
+        try:
+            draft = self._checked(self._drafter.propose(tokens, self._within(limit, leaves, depth)), limit, leaves)
+            return _cut(draft, depth)
+        except Exception as error:  # noqa: BLE001  whatever a drafter raises only costs time
+            self._switch_off(error)
+            return EMPTY
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Tell the drafter what became of its draft."""
         if self._drafter:
-            with self._harmless():
+            try:
                 self._drafter.observe(result, verdict)
+            except Exception as error:  # noqa: BLE001
+                self._switch_off(error)
 
     def confidences(self, draft: Draft, verdict: Verdict) -> tuple[float, ...]:
         """What the drafter said of each depth of the tested path: that one of the siblings there would be taken."""
@@ -113,19 +124,11 @@ class Proposer:
             return ()
         return tuple(accumulate((draft.confidences[node] for node in verdict.path), mul))
 
-    def _budget(self, limit: int, leaves: int, depth: int) -> Budget:
-        budget = Budget(
-            limit,
-            self._pays,
-            self._cancelled,
-            leaves=leaves,
-            tree=_fitting(self._tree, limit, leaves, depth) if self._tree and leaves > 1 else None,
-            choose=self._controller.choose,
-            widen=self._controller.widen,
-            asks=self._controller.asks,
-            price=self._controller.price,
-        )
-        return replace(budget, turns=partial(self._turns, budget, depth)) if self._chooser else budget
+    def _within(self, limit: int, leaves: int, depth: int) -> Budget:
+        """The budget of a round."""
+        tree = _fitting(self._tree, limit, leaves, depth) if self._tree and leaves > 1 else None
+        budget = self._budget._replace(limit=limit, leaves=leaves, tree=tree)
+        return budget._replace(turns=partial(self._turns, budget, depth)) if self._chooser else budget
 
     def _turns(self, budget: Budget, depth: int) -> Iterator[tuple[str, Budget]]:
         """Whom the controller has asked, with their budgets."""
@@ -135,7 +138,7 @@ class Proposer:
             self._claims = self._said[name] = []
             most = min(limit, budget.limit)
             tree = _fitting(budget.tree, most, budget.leaves, depth) if budget.tree and branches else None
-            yield name, replace(budget, limit=most, tree=tree)
+            yield name, budget._replace(limit=most, tree=tree)
 
     def _pays(self, depth: int, confidence: float) -> bool:
         pays = self._controller.pays(depth, confidence)
@@ -155,17 +158,11 @@ class Proposer:
             raise DrafterError("a draft names a parent that does not stand before its child")
         if not draft.is_chain and draft.leaves > leaves:
             raise DrafterError(f"{draft.leaves} paths were proposed where {leaves} were asked for")
-        low, high = int(np.min(draft.tokens)), int(np.max(draft.tokens))
+        tokens = draft.tokens.tolist()
+        low, high = min(tokens), max(tokens)
         if low < 0 or high >= self._vocab.size:
             raise DrafterError(f"token {high if low >= 0 else low} is outside the vocabulary of {self._vocab.size}")
         return draft.ending_at(self._vocab.is_end)
-
-    @contextlib.contextmanager
-    def _harmless(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001  whatever a drafter raises only costs time
-            self._switch_off(error)
 
     def _switch_off(self, error: Exception) -> None:
         drafter, self._drafter = self._drafter, None

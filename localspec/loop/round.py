@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ Keep = Callable[[tuple[int, ...]], int]
 """The round's tokens, accepted ones and then the next -> how many of them belong to the answer (at least one)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """What one round did; times in seconds.
 
     block  the tokens it emitted; `kept` of them belong to the answer, the last of those is the new pending token
@@ -44,6 +43,8 @@ class Round:
 class RowLaws:
     """The verifier's law at each row of a pass: the sampling of that position, given the path that leads there."""
 
+    __slots__ = ("_draft", "_result", "_sampling", "_tokens")
+
     def __init__(self, tokens: Ids, draft: Draft, result: Pass, sampling: Sampling) -> None:
         self._tokens = tokens
         self._draft = draft
@@ -51,14 +52,10 @@ class RowLaws:
         self._sampling = sampling
 
     def __call__(self, row: int) -> Law:
-        return self._sampling.law(self._result.logits(row), self._recent(row))
-
-    def _recent(self, row: int) -> Ids:
-        """Tokens before the position of `row`; only penalties read them, so only then the path is spelled out."""
-        if row == 0 or not self._sampling.penalises:
-            return self._tokens
-        path = self._draft.tokens[list(self._draft.path(row - 1))]
-        return np.concatenate([self._tokens, path])
+        recent = self._tokens
+        if row and self._sampling.penalises:  # only penalties read the tokens before the position
+            recent = np.concatenate([recent, self._draft.tokens[list(self._draft.path(row - 1))]])
+        return self._sampling.law(self._result.logits(row), recent)
 
 
 def play_round(
@@ -85,7 +82,7 @@ def play_round(
         result = verifier.evaluate(int(tokens[-1]), draft)
         evaluated = clock()
         verdict = rule.accept(draft, RowLaws(tokens, draft, result, sampling), len(tokens))
-        block = (*draft.tokens[list(verdict.path)].tolist(), verdict.next_token)
+        block = (*map(draft.tokens.item, verdict.path), verdict.next_token)
         kept = keep(block)
         accepted = clock()
         if observe:
@@ -95,14 +92,5 @@ def play_round(
     except BaseException:
         verifier.rewind(min(before, verifier.length))  # it may hold less: an interrupted commit evaluates nothing again
         raise
-    done = clock()
-    return Round(
-        draft,
-        result,
-        verdict,
-        block,
-        kept,
-        draft_s=drafted - started + observed - accepted,
-        verify_s=evaluated - drafted + done - observed,
-        accept_s=accepted - evaluated,
-    )
+    draft_s, verify_s = drafted - started + observed - accepted, evaluated - drafted + clock() - observed
+    return Round(draft, result, verdict, block, kept, draft_s, verify_s, accepted - evaluated)

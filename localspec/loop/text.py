@@ -16,7 +16,7 @@ class TextStream:
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._stops = tuple(stop for stop in stops if stop)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = b""  # the beginning of a code point
         self._held: list[Piece] = []
         self._shown = 0  # characters given out
         self._decoded = 0  # characters decoded, held ones included
@@ -28,10 +28,14 @@ class TextStream:
 
     def push(self, data: bytes, *, drafted: bool) -> list[Piece]:
         """The pieces that can be shown now. After a stop matched (`stopped`) nothing more may be pushed."""
-        text = self._decoder.decode(data)
+        data = self._rest + data
+        text, used = codecs.utf_8_decode(data, "replace")
+        self._rest = data[used:]
+        if not self._stops:
+            return [Piece(text, drafted)] if text else []
         self._count += 1
         self._decoded += len(text)
-        if self._stops and not self._decoder.getstate()[0]:
+        if not self._rest:
             self._whole.append((self._count, self._decoded))
         return self._release(text, drafted) if text else []
 
@@ -39,13 +43,11 @@ class TextStream:
         """What was held back, once it is certain that nothing follows."""
         if self.stopped:
             return []
-        rest = self._decoder.decode(b"", final=True)
+        rest, self._rest = self._rest.decode(errors="replace"), b""
         pieces, self._held = self._held + ([Piece(rest)] if rest else []), []
         return pieces
 
     def _release(self, text: str, drafted: bool) -> list[Piece]:
-        if not self._stops:
-            return [Piece(text, drafted)]
         self._held.append(Piece(text, drafted))
         waiting = "".join(piece.text for piece in self._held)
         matches = [at for at in map(waiting.find, self._stops) if at >= 0]

@@ -71,23 +71,27 @@ class Acceptance:
         """`believed`, counted among the claims made of tokens, drafted or not."""
         believed = self.believed(confidence)
         self._claims += 1
-        self.claimed += max(CLAIMS, 1.0 / (self._claims + 1)) * (believed - self.claimed)
+        weight = 1.0 / (self._claims + 1)
+        self.claimed += (weight if weight > CLAIMS else CLAIMS) * (believed - self.claimed)
         return believed
 
     def observe(self, accepted: int, rejected: bool, confidences: Sequence[float]) -> None:
         """One round: so many tokens passed in a row, and whether one more was tested and failed."""
         tested = accepted + rejected
-        if tested:
-            self._by_depth = None
-            self.tests += tested
-            self.passed += accepted
-            self._pool(accepted, tested)
-            _count(self._at_right, self._at_tested, range(1, min(tested + 1, len(self._at_right))), accepted)
-            _count(
-                self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted
-            )
-            self._notice_change()
-        elif self.tested > LEAST:
+        if not tested:
+            self.fade()
+            return
+        self._by_depth = None
+        self.tests += tested
+        self.passed += accepted
+        self._pool(accepted, tested)
+        _count(self._at_right, self._at_tested, range(1, min(tested + 1, len(self._at_right))), accepted)
+        _count(self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted)
+        self._notice_change()
+
+    def fade(self) -> None:
+        """One round without a test."""
+        if self.tested > LEAST:
             self.right *= FADE
             self.tested *= FADE
             self.recent_right *= FADE
@@ -95,12 +99,12 @@ class Acceptance:
 
     def _pool(self, accepted: int, tested: int) -> None:
         """Add the tests of a round, first ones first, to the records of all depths."""
+        right, weight, recent_right, recent_weight = self.right, self.tested, self.recent_right, self.recent_tested
         for index in range(tested):
-            right = index < accepted
-            self.right = RECORD * self.right + right
-            self.tested = RECORD * self.tested + 1.0
-            self.recent_right = RECENT * self.recent_right + right
-            self.recent_tested = RECENT * self.recent_tested + 1.0
+            passed = index < accepted
+            right, weight = RECORD * right + passed, RECORD * weight + 1.0
+            recent_right, recent_weight = RECENT * recent_right + passed, RECENT * recent_weight + 1.0
+        self.right, self.tested, self.recent_right, self.recent_tested = right, weight, recent_right, recent_weight
 
     def _notice_change(self) -> None:
         """Let the last few tests speak for all when they tell another story."""

@@ -21,13 +21,15 @@ LARGE = 1e100
 class Attempts:
     """Sums over recent attempts, newer ones weighing more: each weighs more by a factor than the one before it."""
 
-    __slots__ = ("_emitted", "_memory", "_rows", "_steps", "_unit", "_weight")
+    __slots__ = ("_curve", "_emitted", "_memory", "_passes", "_rows", "_steps", "_unit", "_weight")
 
     def __init__(self, widest: int, memory: float = RECORD) -> None:
         self._memory = memory
         self._unit = 1.0  # the weight of the last attempt
         self._weight = self._steps = self._emitted = 0.0
         self._rows = [0.0] * (widest + 1)
+        self._curve: Sequence[float] = ()  # that `_passes` holds for: what passes of such widths cost together
+        self._passes = 0.0
 
     @property
     def weight(self) -> float:
@@ -40,6 +42,7 @@ class Attempts:
         for rows, share in attempt.rows:
             self._rows[min(rows, len(self._rows) - 1)] += TOLD * share
         self._steps, self._emitted = TOLD * attempt.steps, TOLD * attempt.emitted
+        self._curve = ()
 
     @property
     def mean(self) -> Attempt | None:
@@ -55,21 +58,24 @@ class Attempts:
         self._unit /= min(LOOK, self._memory) if look else self._memory
         unit = self._unit
         self._weight += unit
-        self._rows[min(rows, len(self._rows) - 1)] += unit
+        self._rows[rows if rows < len(self._rows) else -1] += unit
         self._steps += steps * unit
         self._emitted += emitted * unit
+        self._curve = ()
         if unit > LARGE:
             self._rescale()
 
     def advantage(self, curve: Sequence[float], draft: float, worth: float = 1.0) -> float:
         """Tokens that an attempt brings beyond those its time is worth; 0.0 before the first.
 
+        `curve` is t(n) / t(1); another one is another object.
         `worth`: tokens that a plain pass's time brings elsewhere.
         """
         if not self._weight:
             return 0.0
-        passes: float = sum(map(mul, self._rows, curve))
-        return (self._emitted - worth * (passes + self._steps * draft)) / self._weight
+        if curve is not self._curve:
+            self._curve, self._passes = curve, sum(map(mul, self._rows, curve))
+        return (self._emitted - worth * (self._passes + self._steps * draft)) / self._weight
 
     def _rescale(self) -> None:
         unit, self._unit = self._unit, 1.0

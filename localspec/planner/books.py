@@ -19,6 +19,7 @@ DEBT = -1.0  # drafts that should have paid may empty it no further
 ALLOWANCE = 0.01  # share of the time that may be spent on finding out
 SURPRISE = 3.0  # a round that costs more than this beyond what was hoped has met an accident, which is not its fault
 PACE = 0.03  # least weight of a round in the mean speed
+SETTLED = round(1.0 / PACE) - 3  # rounds after which all weigh the same
 
 
 class Report(Protocol):
@@ -90,11 +91,14 @@ class Books:
             return 0.0
         rows, emitted = report.drafted + 1, report.accepted + 1
         spent = self.passes.cost(rows) + report.draft_s / plain
-        spent = min(spent, self.rows(rows) + foreseen + SURPRISE)
-        self.purse = min(FULL, max(DEBT, self.purse + ALLOWANCE * spent + emitted - spent))
+        most = self.rows(rows) + foreseen + SURPRISE
+        if spent > most:
+            spent = most
+        purse = self.purse + ALLOWANCE * spent + emitted - spent
+        self.purse = FULL if purse > FULL else DEBT if purse < DEBT else purse
         self.rounds += 1
         self.since_plain = 0 if rows == 1 else self.since_plain + 1
-        weight = max(PACE, 1.0 / (self.rounds + 3))
+        weight = PACE if self.rounds > SETTLED else 1.0 / (self.rounds + 3)
         self._tokens += weight * (emitted - self._tokens)
         self._spent += weight * (spent - self._spent)
         self.speed = self._tokens / self._spent

@@ -14,7 +14,6 @@ draft that was drawn is the one that is verified. So the output's law is the rul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from localspec.loop.control import RoundReport
 from localspec.planner.books import Books
@@ -34,7 +33,7 @@ class Choice:
         self.arms = dict(drafters)
         self._books = books
         self._own = next(iter(self.arms))
-        self._limits: dict[str, int] = {}
+        self._limits = dict.fromkeys(self.arms, 0)
         self._outlooks: dict[str, float] = {}
         self._asked: list[str] = []  # in the round under way
         self._now = self.arms[self._own]  # the one whose turn it is
@@ -46,13 +45,17 @@ class Choice:
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, whoever makes it, 0 .. room; 0 means a plain pass."""
         self._asked, self._dear = [], ""
-        self._limits = {name: arm.limit(room) for name, arm in self.arms.items()}
-        if not any(self._limits.values()):
+        most, dear = 0, []
+        for name, arm in self.arms.items():
+            limit = self._limits[name] = arm.limit(room)
+            if limit and not arm.lookup:
+                dear.append(name)
+            elif limit > most:
+                most = limit
+        if not most and not dear:
             return 0
-        self._outlooks = {name: arm.outlook for name, arm in self.arms.items() if not arm.lookup}
-        self._dear, self._must = self._likeliest()
-        usable = [limit for name, limit in self._limits.items() if self.arms[name].lookup or name == self._dear]
-        return max(usable, default=0)
+        self._dear, self._must = self._likeliest(dear)
+        return max(most, self._limits[self._dear]) if self._dear else most
 
     def turns(self) -> Iterator[tuple[str, int, bool]]:
         """Who is asked, in order, with its limit, and whether it may branch.
@@ -87,18 +90,19 @@ class Choice:
     def observe(self, report: RoundReport) -> None:
         """Learn from a finished round; `report.drafter` says whose draft it was."""
         self._books.passes.observe(report.drafted + 1, report.verify_s)
-        foreseen = sum(self.arms[name].foreseen(report) for name in self._asked)
+        foreseen = 0.0
+        for name in self._asked:
+            foreseen += self.arms[name].foreseen(report)
         spent = self._books.enter(report, foreseen=foreseen)
         heard = report.drafter if report.drafted else NONE
         self._heard[heard] = self._heard.get(heard, 0) + 1
         for name, arm in self.arms.items():
             if name not in self._asked:
-                arm.stand_back()
-                arm.learn(report, spent)
-            elif name == heard:
+                arm.wait(report, spent)
+            elif name == heard or heard == NONE:
                 arm.learn(report, spent)
             else:
-                arm.learn(replace(report, drafted=0, tested=0, accepted=0, refused=False, confidences=()), spent)
+                arm.learn(report._replace(drafted=0, tested=0, accepted=0, refused=False, confidences=()), spent)
 
     def explain(self) -> str:
         """One line: who drafted so far, and what the one that did most is doing now."""
@@ -118,14 +122,14 @@ class Choice:
         self._now = self.arms[name]
         return name, self._limits[name], self._now.branches
 
-    def _likeliest(self) -> tuple[str, bool]:
-        """Of the drafters that cost time the one to ask, "" for none, and whether to ask it in any case."""
-        dear = [name for name, arm in self.arms.items() if self._limits[name] and not arm.lookup]
+    def _likeliest(self, dear: Sequence[str]) -> tuple[str, bool]:
+        """Of these drafters, which cost time, the one to ask, "" for none, and whether to ask it in any case."""
         own = self.arms[self._own]
         if own.attempts < START and (own.lookup or self._own in dear):
             return "" if own.lookup else self._own, True
         if not dear:
             return "", False
+        self._outlooks = {name: self.arms[name].outlook for name in dear}
         best = max(dear, key=self._outlooks.__getitem__)
         due = [name for name in dear if self.arms[name].is_due]
         if due:

@@ -9,6 +9,7 @@ The output's law is the rule's, whatever is decided here and whatever the clock 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 
 from localspec.planner.acceptance import Acceptance
 from localspec.planner.attempts import RECENT, Attempts
@@ -31,12 +32,13 @@ LEVELS = 20  # steps in which the sureness of a token counts
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 LEAST = 0.005  # the least a row costs: what is less is noise
 FREE = 0.01  # a draft that costs less is always asked for
+REST = 3  # a lookup that costs more is asked only every so many rounds while it finds nothing
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
 HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
 BEHIND = 4  # tokens that a drafter may have missed without its next draft being slower
 HORIZON = 100  # tokens over which a drafter that was left behind has to earn what catching up costs
 PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds while drafting gains less than this
-FRESH, FIRST_ROUNDS = 4, 32  # bars are set anew every so many rounds, at first in each
+FRESH, FIRST_ROUNDS = 8, 32  # bars are set anew every so many rounds, at first in each
 SWITCH = 1.02  # another length must be better by this
 
 
@@ -91,9 +93,12 @@ class AutoLength:
         self._joint = 1.0  # probability that its draft is accepted so far
         self._length = 0  # of the last attempt that had room
         self._cut = False  # the round under way has little room
-        self._bars: dict[tuple[int, int], float] = {}  # (depth, level) -> what a token there has to be worth
+        self._fresh = 0  # round in which what follows was reckoned last
+        self._reach = self._favourite = 0  # how far it may draft, and would
+        self._bars: dict[int, float] = {}  # by depth and level: what a token there has to be worth
         self._bars_limit = 0  # the limit they hold for
         self._idle = 0  # rounds without a draft
+        self._vain = 0  # rounds in a row in which it was asked and drafted nothing
         self._gap = FIRST_GAP
         self._missed = 0  # tokens emitted since the drafter was asked last
         self._context = 0
@@ -106,7 +111,10 @@ class AutoLength:
         self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
         self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         self._cut = room < self._longest
-        if room > 0 and self._passes.is_known:
+        rounds = self._books.rounds
+        if room > 0 and self._passes.is_known and not (self._vain >= FIRST_GAP and self._rests()):
+            if rounds - self._fresh >= FRESH or rounds < FIRST_ROUNDS:
+                self._fresh, self._reach, self._bars_limit = rounds, 0, 0
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
             # Where t(n) was only heard of, its first draft puts that to the test and should do no great harm.
             if not (self._speaks and self._draft <= FREE):
@@ -117,7 +125,7 @@ class AutoLength:
                 reach = self._longest
             reach = min(room, self._longest, reach)
             self._limit = self._attempt(reach) if self._speaks else self._best(reach)
-        if self._limit != self._bars_limit or self._books.rounds % FRESH == 0 or self._books.rounds < FIRST_ROUNDS:
+        if self._limit and self._limit != self._bars_limit:
             self._bars, self._bars_limit = {}, self._limit
         return self._limit
 
@@ -125,16 +133,18 @@ class AutoLength:
         """Does one more token at `depth` pay if it is right with probability `confidence`?"""
         self._speaks = True
         self._asked = depth
-        believed = self._acceptance.claim(confidence)
-        self._joint = (self._joint if depth > 1 else 1.0) * believed
+        free = self._draft <= FREE
+        believed = self._acceptance.believed(confidence) if free else self._acceptance.claim(confidence)
+        self._joint = joint = self._joint * believed if depth > 1 else believed
         # What costs nothing to draft is looked up, and there a sure token is followed by others that are as sure.
-        level = int(LEVELS * believed) if self._draft <= FREE else 0
-        bar = self._bars.get((depth, level))
+        level = int(LEVELS * believed) if free else 0
+        place = (LEVELS + 1) * depth + level
+        bar = self._bars.get(place)
         if bar is None:
-            bar = self._bars[depth, level] = self._bar(depth, level / LEVELS)
-        if self._joint <= bar:
+            bar = self._bars[place] = self._bar(depth, level / LEVELS)
+        if joint <= bar:
             return False
-        self._promised += self._joint
+        self._promised += joint
         self._kept_rows = depth
         return True
 
@@ -150,34 +160,44 @@ class AutoLength:
 
     def learn(self, report: Report, spent: float) -> None:
         """What the round says about the drafter; it took the time of `spent` plain passes, 0.0: nobody knows yet."""
-        steps, emitted = self._steps(report) if self._limit else 0, report.accepted + 1
+        if not self._limit:
+            self.wait(report, spent)
+            return
+        steps, rows, emitted = self._steps(report), report.drafted + 1, report.accepted + 1
         if report.context != self._context:
             self._missed = 0  # another answer: the drafter has read its prompt
         self._context = report.context + emitted
-        if steps:
-            self._acceptance.observe(report.accepted, report.refused, report.confidences)
-        else:
-            self._acceptance.observe(0, False, ())
+        self._acceptance.observe(report.accepted, report.refused, report.confidences)
         if not spent:
             return
-        if steps:
-            self._learn_draft(report.draft_s, steps)
-            rows = report.drafted + 1
-            self._attempts.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
-            if self._lately:
-                self._lately.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
-            if self._looking:
-                pays = emitted > spent * self._rival
-                self._gap = 1 if pays else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
-            self._length, self._idle, self._missed = max(self._limit, self._length if self._cut else 0), 0, 0
-        else:
-            self._idle += 1
-            self._missed += emitted
+        self._vain = 0 if report.drafted else self._vain + 1
+        self._learn_draft(report.draft_s, steps)
+        self._attempts.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
+        if self._lately:
+            self._lately.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
+        if self._looking:
+            pays = emitted > spent * self._rival
+            self._gap = 1 if pays else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
+        self._length, self._idle, self._missed = max(self._limit, self._length if self._cut else 0), 0, 0
         self._reckon()
         self._limit = 0
-        self._diagnosis.tested(report.tested if steps else 0, report.accepted)
+        self._diagnosis.tested(report.tested, report.accepted)
         if self._step.count >= 2:
             self._diagnosis.priced(self._draft)
+
+    def wait(self, report: Report, spent: float) -> None:
+        """The round had no draft, or was another drafter's: it is only older now, and further behind."""
+        emitted = report.accepted + 1
+        if report.context != self._context:
+            self._missed = 0
+        self._context = report.context + emitted
+        self._acceptance.fade()
+        self._limit = 0
+        if spent:
+            self._idle += 1
+            self._missed += emitted
+            if self._idle % FRESH == 0:
+                self._reckon()
 
     def learned(self) -> Profile | None:
         """What it would start from another day; None as long as it has seen too little."""
@@ -235,7 +255,7 @@ class AutoLength:
         """The same for a draft that has not been made, its steps paid for, as drafts were of late."""
         worth, doubt = self._books.worth, 0.0
         if not self.lookup and self._books.purse > RESERVE:
-            doubt = DOUBT / (1.0 + self._attempts.weight) ** 0.5
+            doubt = self._doubt()
         record = self._lately or self._attempts
         return record.advantage(self._passes.hoped, self._draft, worth) + worth - 1.0 + doubt
 
@@ -270,9 +290,9 @@ class AutoLength:
             self._looking, self._rival = self._books.purse > price, self._books.worth
         return self._looking
 
-    def stand_back(self) -> None:
-        """Another drafter has this round."""
-        self._limit = 0
+    def _rests(self) -> bool:
+        """Is it a lookup that costs something beside a verifier this fast, and that may skip this round?"""
+        return self.lookup and self._step.value > FREE * self._passes.plain and self._books.rounds % REST > 0
 
     # How far: a drafter that does not say how sure it is.
 
@@ -299,7 +319,8 @@ class AutoLength:
                 break
             while depth < length:
                 depth += 1
-                passed *= min(1.0, rates[depth] + bonus)
+                accepted = rates[depth] + bonus
+                passed *= accepted if accepted < 1.0 else 1.0
                 tokens += passed
             rate = tokens / (curve[length + 1] + length * draft)
             if rate > best_rate * (SWITCH if best and length != self._length else 1.0):
@@ -324,16 +345,22 @@ class AutoLength:
         """The limit; `pays` decides how far a draft really goes."""
         if self._draft <= FREE:
             return reach
-        # Steps cost: as long as pays on average, by what the drafter claims of all tokens, not of those it drafts.
-        bonus = self._acceptance.claimed - self._acceptance.mean
-        length = self._peak(self._passes.hoped, reach, bonus)[0] or self._likeliest(reach)
-        advantage = self._attempts.advantage(self._passes.hoped, self._draft)
-        if advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag:
-            return length
-        price = self._draft - advantage + self._missed * self._lag
-        curious = advantage + DOUBT / (1.0 + self._attempts.weight) ** 0.5 > 0.0 and self._books.purse > price + RESERVE
-        self._looking = self._idle >= self._gap and self._books.purse > price
-        return length if curious or self._looking else 0
+        advantage, behind = self._attempts.advantage(self._passes.hoped, self._draft), self._missed * self._lag
+        if not (advantage > 0.0 and HORIZON * advantage >= behind):
+            left = self._books.purse - (self._draft - advantage + behind)  # in the purse if nothing comes of it
+            self._looking = self._idle >= self._gap and left > 0.0
+            if not self._looking and (left <= RESERVE or advantage + self._doubt() <= 0.0):
+                return 0
+        if reach != self._reach:
+            # Steps cost: as long as pays on average, by what the drafter claims of all tokens, not of those it drafts.
+            bonus = self._acceptance.claimed - self._acceptance.mean
+            self._reach = reach
+            self._favourite = self._peak(self._passes.hoped, reach, bonus)[0] or self._likeliest(reach)
+        return self._favourite
+
+    def _doubt(self) -> float:
+        """Tokens that the record of so few attempts may hide."""
+        return DOUBT / sqrt(1.0 + self._attempts.weight)
 
     def _bar(self, depth: int, hope: float) -> float:
         """The probability of being accepted, elders included, from which on a token at `depth` pays.
@@ -341,7 +368,8 @@ class AutoLength:
         Tokens behind it are weighed with it, because a pass that pays for five rows need not pay for two; they are
         taken to be as likely as tokens are on the whole, or as `hope` says.
         """
-        curve, draft, trust = self._books.curve, self._draft, max(self._acceptance.mean, hope)
+        curve, draft, mean = self._books.curve, self._draft, self._acceptance.mean
+        trust = mean if mean > hope else hope
         left = self._limit - depth  # tokens that may follow; each has to be computed before it is asked about
         gain = passed = 1.0
         base = curve[depth]
@@ -353,13 +381,14 @@ class AutoLength:
             least = (curve[depth + 1 + more] - base + draft * steps) / gain
             if least < bar:
                 bar = least
-        return self._books.worth * max(bar, LEAST)
+        return self._books.worth * (bar if bar > LEAST else LEAST)
 
     # What it costs.
 
     def _steps(self, report: Report) -> float:
         """Passes the drafter made for the round."""
-        return max(report.drafted, self._asked, 1)
+        steps = report.drafted if report.drafted > self._asked else self._asked
+        return steps or 1
 
     def _reckon(self) -> None:
         """Bring what is asked for often up to date."""

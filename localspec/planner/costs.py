@@ -14,7 +14,7 @@ FIRST = 3  # up to this many samples the least one counts
 CLIP = 0.25  # a sample further off than this share of the estimate counts as this far off
 MEMORY = 0.04  # least weight of a new sample
 FORM = 0.01  # the same for the cost of a pass relative to others
-SETTLED, REFRESH = 8, 4  # after so many samples of a time, the curves are drawn anew only with every fourth
+SETTLED, REFRESH = 8, 8  # after so many samples of a time, the curves are drawn anew only with every eighth
 DRIFT = 0.06  # weight of a new sample in the factor that all passes share
 STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a compute-bound machine
 HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
@@ -35,13 +35,14 @@ class Estimate:
 
     def observe(self, seconds: float) -> None:
         """Take in one sample."""
-        seconds = max(seconds, TICK)
-        self.count += 1
-        if self.count <= FIRST:
-            self.value = seconds if self.count == 1 else min(self.value, seconds)
+        if seconds < TICK:
+            seconds = TICK
+        count = self.count = self.count + 1
+        if count <= FIRST:
+            self.value = seconds if count == 1 else min(self.value, seconds)
             return
-        ratio = clipped(seconds / self.value)
-        self.value *= 1.0 + max(self.memory, 1.0 / self.count) * (ratio - 1.0)
+        weight = 1.0 / count
+        self.value *= 1.0 + (weight if weight > self.memory else self.memory) * (clipped(seconds / self.value) - 1.0)
 
 
 class PassCosts:
@@ -68,7 +69,9 @@ class PassCosts:
     @property
     def widest(self) -> int:
         """The largest n that was measured, or is believed; 0 before any."""
-        heard = max(self._heard, default=0)
+        if not self._heard:
+            return self._widest
+        heard = max(self._heard)
         return max(self._widest, heard if self._believed else min(heard, TRIAL))
 
     @property
@@ -107,11 +110,10 @@ class PassCosts:
         shape.observe(seconds / self._factor)
         if self._shape[1].count:
             self.plain = self._shape[1].value * self._factor
+        if n > self._widest:
+            self._widest = n
         if n > 1:
             self._measured.add(n)
-            self._widest = max(self._widest, n)
-        else:
-            self._widest = max(self._widest, 1)
         self._settled = self._settled + 1 if shape.count > SETTLED else REFRESH
         if self._heard and n > 1 and not self._believed:
             self._compare(n)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 EDGES = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
 HONEST = 2.0  # promised tokens that weigh as much as the drafter's word, or as the word of all buckets
 LARGE = 1e100
+FRESH, FIRST_ROUNDS = 4, 32  # what promises are worth is reckoned anew every so many rounds, at first after each
 MEMORY = 0.99  # what one more round leaves of the weight of the ones before
 
 
@@ -23,6 +24,7 @@ class Joints:
         self._promised = [0.0] * (len(EDGES) + 1)
         self._unit = 1.0  # the weight of the last round
         self._all_taken = self._all_promised = HONEST
+        self._rounds = 0
         self._factors = self._learned()
 
     def believed(self, joint: float) -> float:
@@ -33,8 +35,7 @@ class Joints:
     def all_believed(self, joints: Sequence[float]) -> list[float]:
         """The same of many nodes."""
         factors = self._factors
-        found = [joint * factors[bisect_right(EDGES, joint)] for joint in joints]
-        return [worth if worth < 1.0 else 1.0 for worth in found]
+        return [worth if (worth := joint * factors[bisect_right(EDGES, joint)]) < 1.0 else 1.0 for joint in joints]
 
     def learn(self, drafted: Sequence[float], taken: Sequence[float]) -> None:
         """One round: the joint probabilities of the nodes that were judged, and of those that were taken."""
@@ -46,12 +47,12 @@ class Joints:
             self._taken[bisect_right(EDGES, joint)] += unit
         self._all_taken += len(taken)
         self._all_promised += sum(drafted)
-        self._factors = self._learned()
+        self._refresh()
 
     def fade(self) -> None:
         """A round is over: what was seen before counts less, and what is not seen again is forgiven in the end."""
         self._age()
-        self._factors = self._learned()
+        self._refresh()
 
     def _age(self) -> None:
         self._unit /= MEMORY
@@ -61,6 +62,11 @@ class Joints:
             self._unit = 1.0
         self._all_taken += (1.0 - MEMORY) * (HONEST - self._all_taken)
         self._all_promised += (1.0 - MEMORY) * (HONEST - self._all_promised)
+
+    def _refresh(self) -> None:
+        self._rounds += 1
+        if self._rounds % FRESH == 0 or self._rounds < FIRST_ROUNDS:
+            self._factors = self._learned()
 
     def _learned(self) -> list[float]:
         """What a promise of each size is worth, in promises."""

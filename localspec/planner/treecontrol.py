@@ -83,16 +83,14 @@ class AutoTree(AutoLength):
 
     def widen(self, depth: int, joints: Sequence[float]) -> int:
         """How many of these nodes are worth being expanded by one more draft pass?"""
-        worth, row = self._books.worth, self._rows_price(self._passes.hoped, min(depth, self._longest)) / depth
-        each = worth * (self._node + row)
-        mean, count, total = self._acceptance.mean, 0, 0.0
-        for believed in self._joints.all_believed(joints):
-            gain = believed * mean - each
-            if gain > 0.0:
-                count += 1
-                total += gain
-        if depth > self._limit or not count or total <= worth * (self._draft - self._node):
+        if depth > self._limit:
             return 0  # no path is longer than the tree has nodes
+        worth, row = self._books.worth, self._rows_price(self._passes.hoped, depth) / depth
+        each, mean = worth * (self._node + row), self._acceptance.mean
+        gains = [gain for believed in self._joints.all_believed(joints) if (gain := believed * mean - each) > 0.0]
+        count = len(gains)
+        if not count or sum(gains) <= worth * (self._draft - self._node):
+            return 0
         del self._widths[depth - 1 :]
         self._widths.append(count)
         return count
@@ -115,16 +113,22 @@ class AutoTree(AutoLength):
 
     def learn(self, report: Report, spent: float) -> None:
         """What the round says about the drafter."""
+        idle = self._idle
         if self._kept and report.drafted:
             self._joints.learn(self._kept, report.taken)
             self._drafts += 1
             self._size += max(PACE, 1.0 / self._drafts) * (report.drafted - self._size)
-        elif not self._is_chain:
+        elif self._limit and not self._is_chain:
             self._joints.fade()
-        idle = self._idle
         super().learn(report, spent)
         if not report.drafted:
             self._idle = idle + 1  # also when the drafter was asked and nothing of its tree was worth a row
+
+    def wait(self, report: Report, spent: float) -> None:
+        """The round had no tree, or was another drafter's."""
+        if not self._is_chain:
+            self._joints.fade()
+        super().wait(report, spent)
 
     def explain(self) -> str:
         """One line: what is chosen now and why."""

@@ -47,7 +47,7 @@ def test_long_pasts_decide_up_to_the_limit() -> None:
     corpus = Corpus(ids([token for phrase in phrases for token in phrase]))
     for number in (0, 17, 49):
         (match,) = corpus.matches(phrases[number][:-1], 1, least=1, longest=LONGEST)
-        assert corpus.token(match.after) == 100 + number
+        assert corpus[match.after] == 100 + number
         assert match.length >= 23
 
 

@@ -96,4 +96,4 @@ def test_a_view_of_a_longer_array_may_be_followed() -> None:
     for length in range(1, len(whole) + 1):
         index.follow(whole[:length])
     whole[:] = 0  # the index keeps a copy
-    assert [index.token(at) for at in range(len(index))] == [5, 6, 5, 6, 5]
+    assert index.text.tolist() == [5, 6, 5, 6, 5]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,9 +36,9 @@ def asking(*names: str) -> Budget:
     """A budget of somebody who has these asked."""
 
     def turns() -> Iterator[tuple[str, Budget]]:
-        return ((name, replace(ROOMY, limit=3)) for name in names)
+        return ((name, ROOMY._replace(limit=3)) for name in names)
 
-    return replace(ROOMY, turns=turns)
+    return ROOMY._replace(turns=turns)
 
 
 def test_it_says_whose_draft_it_was() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from localspec.errors import DrafterError, PairError, UsageError
 from tests.drafters.settings import TOY_PROMPT, Lender, Pair, toy, toy_lender
 
 ROOMY = Budget(8, lambda depth, confidence: True)
-FIXED = replace(ROOMY, asks=False)
+FIXED = ROOMY._replace(asks=False)
 RESULT: Pass = ToyContext(ToyModel(27)).prefill([1])  # type: ignore[assignment]
 
 
@@ -184,7 +184,7 @@ def test_where_a_controller_measures_it_says_whose_turn_it_is() -> None:
     """And no record is kept: the controller may ask the worst of all as often as it likes."""
     first, second = Scripted("first", [7]), Scripted("second", [8])
     drafter, _ = cascade(first=first, second=second)
-    measured = replace(ROOMY, turns=lambda: [("second", ROOMY)])
+    measured = ROOMY._replace(turns=lambda: [("second", ROOMY)])
     for _ in range(60):
         assert round_of(drafter, budget=measured).tokens.tolist() == [8]
     assert (first.asked, second.asked) == (0, 60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,7 +128,7 @@ def test_the_likeliest_candidate_goes_on_in_the_nodes_that_are_left_over() -> No
     draft = drafter.propose(ids(text), ROOMY)
     assert (3, 4, 5, 6, 7, 8) in paths(draft)
     assert len(draft) <= 10
-    assert len(drafter.propose(ids(text), replace(ROOMY, limit=7))) <= 7
+    assert len(drafter.propose(ids(text), ROOMY._replace(limit=7))) <= 7
     ended = [1, 2, 3, END, 5, 6, 7, 1, 2]
     assert (3, END) in paths(lookahead(W=2, N=3, G=3).propose(ids(ended), ROOMY))
 
@@ -165,10 +164,10 @@ def test_no_guess_lies_behind_an_end() -> None:
 def test_where_there_is_no_room_for_the_window_candidates_go_alone() -> None:
     text = [1, 2, 3, 4, 5, 1, 2]
     drafter = lookahead(W=3, N=3, G=2)
-    small = replace(ROOMY, limit=5)
+    small = ROOMY._replace(limit=5)
     assert paths(drafter.propose(ids(text), small)) == [(3, 4, 5, 1, 2)]
-    assert len(drafter.propose(ids(text), replace(ROOMY, limit=1))) == 0
-    assert drafter.propose(ids(text), replace(ROOMY, leaves=1)).leaves == 1
+    assert len(drafter.propose(ids(text), ROOMY._replace(limit=1))) == 0
+    assert drafter.propose(ids(text), ROOMY._replace(leaves=1)).leaves == 1
 
 
 @pytest.mark.parametrize("limit", range(1, 33))
@@ -176,7 +175,7 @@ def test_a_draft_never_takes_more_than_its_budget(limit: int) -> None:
     model, drafter, text = toy(end_bias=-30.0), lookahead(W=5, N=4, G=5), [3, 1, 4, 1, 5] * 4
     context = ToyContext(model, draft_room=64)
     for leaves in (1, 3, 16):
-        draft, tokens = step(drafter, context, text, replace(ROOMY, limit=limit, leaves=leaves))
+        draft, tokens = step(drafter, context, text, ROOMY._replace(limit=limit, leaves=leaves))
         assert len(draft) <= limit
         assert draft.leaves <= leaves
         text += tokens
@@ -310,7 +309,7 @@ def test_the_last_tokens_of_an_answer_are_drafted_like_the_others() -> None:
 def chosen(price: Callable[[int], float], *, limit: int = 32, leaves: int = 16) -> int:
     """Columns of the window that a price leads to; 0: nothing is drafted."""
     drafter = Lookahead(Options(), lender())
-    draft = drafter.propose(ids([1, 2, 3, 4] * 5), replace(ROOMY, price=price, limit=limit, leaves=leaves))
+    draft = drafter.propose(ids([1, 2, 3, 4] * 5), ROOMY._replace(price=price, limit=limit, leaves=leaves))
     assert (len(drafter._columns) > 0) == (len(draft) > 0)
     return len(drafter._columns)
 
@@ -332,7 +331,7 @@ def test_sizes_follow_the_room() -> None:
 def test_a_size_that_brings_less_than_hoped_gives_way() -> None:
     """Refused every time, each size loses its advantage, until plain decoding has it."""
     drafter = Lookahead(Options(), lender())
-    dear = replace(ROOMY, price=lambda count: 1.0 + 0.01 * count)
+    dear = ROOMY._replace(price=lambda count: 1.0 + 0.01 * count)
     columns = []
     for _ in range(400):
         drafter.propose(ids([1, 2, 3, 4] * 5), dear)
@@ -347,7 +346,7 @@ def test_a_size_that_brings_less_than_hoped_gives_way() -> None:
 
 def test_what_was_asked_for_is_done_at_any_price() -> None:
     text = np.random.default_rng(0).permutation(27).tolist()
-    assert len(lookahead(W=5, N=4, G=5).propose(ids(text), replace(ROOMY, price=float))) >= 15
+    assert len(lookahead(W=5, N=4, G=5).propose(ids(text), ROOMY._replace(price=float))) >= 15
 
 
 def test_sizes_are_sorted_by_what_they_need_and_hope_for() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +287,7 @@ WHOLE = Budget(32, lambda depth, confidence: True, leaves=16)
 
 
 def tree(drafter: Ngram, text: list[int], wanted: Shape | Growth, **changes: Any) -> Draft:
-    return drafter.propose(ids(text), replace(WHOLE, tree=wanted, **changes))
+    return drafter.propose(ids(text), WHOLE._replace(tree=wanted, **changes))
 
 
 def paths(draft: Draft) -> set[tuple[int, ...]]:
@@ -364,7 +363,7 @@ def test_trees_learn_from_the_siblings_that_were_tried() -> None:
     drafter, text = ngram(), [1, 2, 7, 50, 1, 2, 8, 51]
     for at in range(80):
         text += [1, 2]
-        drafter.propose(ids(text), replace(WHOLE, tree=Shape.parse("2")))
+        drafter.propose(ids(text), WHOLE._replace(tree=Shape.parse("2")))
         text += [8 if text[-4] == 7 else 7, 60 + at]
     draft = tree(drafter, [*text, 1, 2], Shape.parse("2"))
     assert draft.confidences is not None

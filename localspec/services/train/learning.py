@@ -87,10 +87,12 @@ def faster_precision() -> torch.dtype:
     for kind in (torch.float32, torch.bfloat16):
         left, right = torch.ones(256, 512, dtype=kind), torch.ones(512, 512, dtype=kind)
         left @ right
-        started = time.perf_counter()
+        takes = []
         for _ in range(3):
+            started = time.perf_counter()
             left @ right
-        times[kind] = time.perf_counter() - started
+            takes.append(time.perf_counter() - started)
+        times[kind] = min(takes)
     return torch.bfloat16 if times[torch.bfloat16] < 0.8 * times[torch.float32] else torch.float32
 
 
@@ -128,6 +130,7 @@ class Learning:
             "progress": asdict(self.progress),
             "plan": asdict(self.plan),
             "random": torch.get_rng_state(),
+            "bf16": self._low == torch.bfloat16,
         }
         unfinished = self._folder / f"{CHECKPOINT}.part"
         with unfinished.open("wb") as file:
@@ -146,6 +149,7 @@ class Learning:
             self.net.load_state_dict(state["net"])
             self._optimiser.load_state_dict(state["optimiser"])
             torch.set_rng_state(state["random"])
+            self._low = torch.bfloat16 if state["bf16"] else torch.float32
             self._best = state["best"]
             kept = state["progress"]
             points = [Point(**point) for point in kept.pop("points")]

@@ -75,8 +75,15 @@ class Killed(BaseException):
     """Stands for a kill: nothing may be written after it."""
 
 
-def test_a_killed_training_goes_on_where_its_checkpoint_was(lesson: Lesson, tmp_path: Path) -> None:
-    """Killed twice, it ends with the very weights of a training that was left alone."""
+def test_a_killed_training_goes_on_where_its_checkpoint_was(
+    lesson: Lesson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed twice, it ends with the very weights of a training that was left alone.
+
+    The precision that it began in is gone on with, whatever is faster when it starts again.
+    """
+    precisions = iter((torch.bfloat16, torch.bfloat16, torch.float32, torch.float32))
+    monkeypatch.setattr("localspec.services.train.learning.faster_precision", lambda: next(precisions))
     alone = train(request_of(lesson, tmp_path / "alone", steps=40, every=20), Silent())
     wanted = request_of(lesson, tmp_path / "killed", steps=40, every=20, minutes=0.0)
     for deadline in (7, 29):
