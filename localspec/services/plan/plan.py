@@ -377,7 +377,9 @@ def kept(
             store.write(replace(beside, drafter=one.drafter), profile)
             path = store.write(runtime.circumstances(one.drafter, "none", own), profile)
         except OSError as error:
-            report.warn(f"The profile could not be kept: {error.strerror or error}.")
+            report.warn(
+                f"The profile could not be kept: {error.strerror or error}. LOCALSPEC_CACHE names another folder."
+            )
         shown.append((profile, path))
     return shown[0] if shown else (Profile(((1, costs.verify(1)),)), None)
 
