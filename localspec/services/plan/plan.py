@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.catalog import machine, registry
+from localspec.core.theory import WORTH
 from localspec.drafters import registry as drafters
 from localspec.errors import ContextFullError, DrafterError, LocalspecError, UsageError, in_one_line
 from localspec.planner import plan as arithmetic
@@ -45,8 +46,6 @@ TASKS = {
     "creative": ("creative",),
 }
 """A task -> categories of the built-in prompts."""
-MARGIN = 1.05
-"""What seems to gain less may well lose: a plan is right to within some percent."""
 AUTO = 0.99
 """N=auto is recommended when it keeps this share of the best fixed length: it notices when a text changes."""
 MEMORY_BOUND = 2.0
@@ -401,7 +400,7 @@ def tried(
     """Drafters that have to be run: those asked for, and those that may do better here than the ones judged so far."""
     names = list(named_)
     if judged and len(runtime.pair.among) > 1:
-        if len([one for one in judged if one.best.speedup >= MARGIN]) > 1:
+        if len([one for one in judged if one.best.speedup >= WORTH]) > 1:
             names += ["auto", "cascade"]
         if costs.verify(16) < MEMORY_BOUND * costs.verify(1):
             names.append("lookahead")
@@ -467,7 +466,7 @@ def choose(judged: Sequence[Judged], request: Request) -> tuple[Candidate | None
         for each in judged
         for one in each.candidates
         # A trial is a few short runs: what it seems to gain has to be beyond doubt.
-        if one.speedup >= (MARGIN * max(1.0, computed) if each.tried else MARGIN)
+        if one.speedup >= (WORTH * max(1.0, computed) if each.tried else WORTH)
         and (request.latency_ms is None or 1000 * one.round_s <= request.latency_ms)
     ]
     if not allowed:
@@ -488,7 +487,7 @@ def reasons(judged: Sequence[Judged], chosen: Candidate | None, request: Request
         how = "tried" if one.tried else "computed"
         found.append(f"{one.drafter}: {alpha}, at best {one.best.speedup:.2f}x with {said(one.best)} ({how}).")
     if chosen is None:
-        found.append(f"Nothing gains {100 * (MARGIN - 1):.0f} % or more: plain decoding is the best there is here.")
+        found.append(f"Nothing gains {100 * (WORTH - 1):.0f} % or more: plain decoding is the best there is here.")
     elif chosen.N == "auto":
         found.append("N=auto starts from this profile, keeps up with the best fixed length and follows the text.")
     if request.latency_ms is not None:
