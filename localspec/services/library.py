@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -157,7 +158,9 @@ def remove(ref: str, registry: Registry) -> Removed:
 
     A file that the user put somewhere is never touched.
     """
-    names = _expand(ref, registry)
+    names = [name for name in _expand(ref, registry) if not _is_shipped(name, registry)]
+    if not names:
+        raise UsageError(f"{ref} came with localspec and stays as long as it does.", hint="pip uninstall localspec")
     kept = tuple(name for name in names[1:] if _is_needed(name, names[0], registry))
     paths = [path for name in names if name not in kept for path in _fetched(name, registry)]
     if not paths and not kept:
@@ -237,6 +240,12 @@ def _is_needed(draft: str, verifier: str, registry: Registry) -> bool:
     others = [pair for pair in registry.pairs.values() if pair.verifier != verifier]
     verifiers = {pair.verifier for pair in others if draft in (pair.verifier, pair.draft)}
     return any(fetch.present(fetch.look_up(name, registry)) for name in verifiers)
+
+
+def _is_shipped(ref: str, registry: Registry) -> bool:
+    """True for a file inside the package."""
+    source = fetch.look_up(ref, registry).source
+    return isinstance(source, LocalFile) and Path(str(resources.files("localspec"))) in source.path.parents
 
 
 def _fetched(ref: str, registry: Registry) -> list[Path]:

@@ -11,7 +11,7 @@ import pytest
 from bench import quantize, results, specbench, weights
 from bench.harness import Size
 from localspec.errors import UsageError
-from tests import zoo
+from tests import eagle3, zoo
 
 ASKED = {"lookup": Size(1, 6, 1, ("code-edit",)), "plan": Size(1, 12, 1, ("qa",))}
 SMALL = Size(1, 6, 1, ("qa",))
@@ -22,7 +22,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A verifier and a draft that often agrees, where SmolLM2 and its other formats would be."""
     verifier = zoo.tiny_llama(tmp_path / "verifier.gguf", context=2048)
     draft = zoo.tiny_llama(tmp_path / "draft.gguf", context=2048, noise=0.02)
+    head = eagle3.random_head(tmp_path / "head.gguf", verifier, ids=64, kind="F32")
     monkeypatch.setattr(weights, "smollm2", lambda: verifier)
+    monkeypatch.setattr(weights, "head", lambda: head)
     monkeypatch.setattr(quantize, "variant", lambda source, name: draft if name == "Q4_0" else verifier)
 
 

@@ -131,7 +131,7 @@ def test_an_unknown_name_gets_near_ones(packaged: Registry) -> None:
         ("[models.d]", '"weird key" = 1\n[models.d]', 6, "models.m.weird key", "is not a known key"),
         ('verifier = "m"', 'verifier = "n"', 10, "pairs.p.verifier", "names the model 'n', which does not exist"),
         ('draft = "d"', 'draft = "dd"', 12, "pairs.p.draft", "did you mean 'd'"),
-        ('drafter = "model"', 'drafter = "ngram"', 12, "pairs.p.draft", "reads no second file"),
+        ('drafter = "model"', 'drafter = "lookahead"', 12, "pairs.p.draft", "reads no second file"),
         ("N = 4", "N = -1", 13, "pairs.p.N", "whole number from 0"),
         ("N = 4", 'N = "four"', 13, "pairs.p.N", "whole number from 0"),
         ("N = 4", "N = 2.5", 13, "pairs.p.N", "must be a whole number or"),

@@ -89,9 +89,18 @@ def feed(target: Target, data: bytes, folder: Path, findings: Findings) -> str:
 
 @contextmanager
 def watchdog() -> Iterator[None]:
-    """Raises `Hang` after `LIMIT_S`. A hang inside C code ends with the process instead, in the second alarm."""
+    """Raises `Hang` after `LIMIT_S`. A hang inside C code ends with the process instead, in the second alarm.
+
+    A process that hardly ran meanwhile was stopped or starved by others: it gets more time, a minute in all.
+    """
+    worked, patience = time.process_time(), 12
 
     def bark(number: int, frame: FrameType | None) -> None:
+        nonlocal patience
+        patience -= 1
+        if patience and time.process_time() - worked < LIMIT_S / 2:
+            signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+            return
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # who does not hear this one is killed by the next
         signal.setitimer(signal.ITIMER_REAL, 4 * LIMIT_S)
         raise Hang(f"still running after {LIMIT_S:g} s")

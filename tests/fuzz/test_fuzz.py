@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,17 @@ def test_the_watchdog_leaves_no_alarm_behind() -> None:
         pass
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_process_that_was_stopped_meanwhile_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asleep through several alarms, it has used no time of its own."""
+    monkeypatch.setattr("tests.fuzz.fuzzing.LIMIT_S", 0.05)
+    with watchdog():
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            time.sleep(0.01)
+    with pytest.raises(Hang), watchdog():
+        time.sleep(5)
 
 
 def test_the_same_seed_changes_in_the_same_way() -> None:
