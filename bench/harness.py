@@ -15,8 +15,7 @@ from localspec.errors import UsageError
 from localspec.services import prompts
 from localspec.services.bench import bench
 from localspec.services.bench.runs import Configuration
-from localspec.services.pairs import Length
-from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.settings import AnswerSettings, EngineSettings, Length, PairChoice
 
 SETS = Path(__file__).parent / "prompts"
 CONTEXT = 2048

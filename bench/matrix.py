@@ -22,10 +22,9 @@ from localspec.errors import UsageError
 from localspec.services.bench import bench
 from localspec.services.bench.rows import added
 from localspec.services.bench.runs import PLAIN, Configuration, Run, schedule
-from localspec.services.pairs import Length
 from localspec.services.prompts import Prompt, choose
 from localspec.services.runtime import Runtime
-from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.settings import AnswerSettings, EngineSettings, Length, PairChoice
 
 DRAFTS = {"Q4_0": "Q2_K", "Q4_1": "Q4_0", "Q8_0": "Q4_0", "F32": "Q4_0"}
 """Verifier -> draft, all of the same weights."""

@@ -17,6 +17,7 @@ from localspec.services.bench import bench
 from localspec.services.bench.rows import ALL
 from localspec.services.bench.runs import Configuration
 from localspec.services.plan import plan
+from localspec.services.plan.outcome import Plan, Request
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
 
 PROMPTS = "specbench12"
@@ -37,7 +38,7 @@ def plans(size: Size) -> tuple[dict[str, Any], str]:
     measured: dict[str, bench.Bench] = {}
     lines, planned = [], {}
     for name in size.parts(FORMATS):
-        request = plan.Request(asked, AnswerSettings(GREEDY, max_tokens=size.max_tokens))
+        request = Request(asked, AnswerSettings(GREEDY, max_tokens=size.max_tokens))
         with Terminal() as terminal:
             found = plan.plan(pair_of(name), EngineSettings(ctx_size=CONTEXT), request, terminal)
         planned[name] = found.as_dict() | {"stored": None}  # a path of this machine
@@ -50,7 +51,7 @@ def plans(size: Size) -> tuple[dict[str, Any], str]:
     return document | {"plans": planned}, page
 
 
-def judged_ways(found: plan.Plan) -> list[Candidate]:
+def judged_ways(found: Plan) -> list[Candidate]:
     """The best chain of each drafter, its automatic length, and what was recommended, if it is another."""
     ways: list[Candidate] = []
     for one in found.judged:

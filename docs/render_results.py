@@ -7,6 +7,7 @@ nothing has been measured yet, nothing is written.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,9 +154,14 @@ def render(folder: Path) -> str:
     found = [(title, rows, document) for table, (title, rows) in TABLES.items() if (document := newest(folder, table))]
     if not found:
         return ""
-    machines = "; ".join(dict.fromkeys(machine_line(document) for _, _, document in found))
+    machines = "; ".join(dict.fromkeys(without_kernel(machine_line(document)) for _, _, document in found))
     sections = [section(title, document, rows(document)) for title, rows, document in found]
     return "\n".join([f"Measured on {machines}.\n", *sections])
+
+
+def without_kernel(machine: str) -> str:
+    """Linux x86_64, glibc2.36, ...: one machine with two kernels is one machine; the results keep the whole name."""
+    return re.sub(r"^Linux-\S*?-(x86_64|aarch64)-with-", r"Linux \1, ", machine)
 
 
 def replaced(page: str, tables: str) -> str:

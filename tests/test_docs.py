@@ -129,6 +129,12 @@ def test_every_result_becomes_a_table(results: Path) -> None:
     assert "| over llama.cpp | 80 |" in text
 
 
+def test_one_machine_with_two_kernels_is_named_once() -> None:
+    names = {render_results.without_kernel(f"Linux-6.1.{n}-x86_64-with-glibc2.36, a chip, 2 cores") for n in (1, 2)}
+    assert names == {"Linux x86_64, glibc2.36, a chip, 2 cores"}
+    assert render_results.without_kernel("macOS-15, a chip") == "macOS-15, a chip"
+
+
 def test_the_newest_result_counts(results: Path) -> None:
     newer = document(llama_cpp_mb=1.0, peak_rss_mb=3.0, over_mb=2.0)
     (results / "2026-02-01-memory.json").write_text(json.dumps(newer), encoding="utf-8")

@@ -37,7 +37,7 @@ LIMITS = {
     "seed": Limit(int, "a whole number from 0 to 2^63 - 1", 0, 2**63 - 1),
     "max-tokens": Limit(int, "0 or more", 0),
     "N": Limit(int, "auto, 0 (no drafting) or more", 0),
-    "ctx-size": Limit(int, "1 or more", 1),
+    "ctx-size": Limit(int, "between 1 and 2^31 - 1", 1, 2**31 - 1),
     "gpu-layers": Limit(int, "auto, 0 (none) or more; 999 is all", 0),
     "draft-gpu-layers": Limit(int, "auto, 0 (none) or more; 999 is all", 0),
     "threads": Limit(int, "between 1 and 512", 1, 512),

@@ -18,7 +18,7 @@ from localspec.cli.options import Shared, with_shared
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.services.plan.plan import Plan, Request
+    from localspec.services.plan.outcome import Plan, Request
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -118,7 +118,7 @@ def request(
 ) -> Request:
     """What was typed, as the service takes it."""
     from localspec.services import prompts as sets
-    from localspec.services.plan.plan import TASKS, Request
+    from localspec.services.plan.outcome import TASKS, Request
 
     if shared.N is not None or shared.tree is not None:
         raise UsageError(
@@ -178,7 +178,7 @@ def served(engine: str, shared: Shared, result: Plan) -> dict[str, Any]:
 
 def bench_command(shared: Shared, result: Plan, *, prompts: Path | None, limit: int | None, raw: bool) -> str:
     """The command line that measures what was recommended, on the same prompts under the same law."""
-    from localspec.services.plan.plan import TASKS
+    from localspec.services.plan.outcome import TASKS
 
     shown = result.chosen or (max((one.best for one in result.judged), key=lambda one: one.speedup))
     given: dict[str, Any] = {

@@ -23,7 +23,8 @@ from localspec.core.ranks import Ranks, plan
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
-from localspec.drafters.base import Budget
+from localspec.drafters.base import Budget, Lender
+from localspec.engine.base import Pass
 from localspec.errors import UsageError
 
 Logits = npt.NDArray[np.float32]
@@ -57,6 +58,37 @@ def check_options(temperature: float, siblings: str) -> None:
         raise UsageError(f"option temperature is {temperature}", hint="Choose 0 or more, or -1 for the verifier's.")
     if siblings not in get_args(Siblings):
         raise UsageError(f"option siblings is {siblings!r}", hint="Choose drawn or top.")
+
+
+class Shared:
+    """Rows of a second model over the ids that mean the same to the verifier: the others can never be proposed."""
+
+    def __init__(self, lender: Lender) -> None:
+        self._known = lender.known("draft")
+        self._blocked = lender.blocked("draft")
+
+    def __call__(self, logits: Logits) -> Logits:
+        if len(logits) > self._known:
+            logits = logits[: self._known]
+        if len(self._blocked):
+            logits = logits.copy()
+            logits[self._blocked] = -np.inf
+        return logits
+
+
+class Growing:
+    """`Grower` over what grows passes: a draft's context, a head."""
+
+    def __init__(self, grow: Callable[[Ids, Ids], Pass], shared: Shared, *, nodes: int, leaves: int) -> None:
+        self._grow = grow
+        self._shared = shared
+        self.nodes = nodes
+        self.leaves = leaves
+
+    def grow(self, tokens: Ids, parents: Ids) -> Sequence[Logits]:
+        """See `Grower.grow`; rows live until the next call."""
+        result = self._grow(tokens, parents)
+        return [self._shared(result.logits(row)) for row in range(len(tokens))]
 
 
 class Drawing:

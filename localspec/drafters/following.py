@@ -5,30 +5,45 @@ The head reads the verifier's hidden rows by itself, so all that is left here is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from dataclasses import dataclass
 
 from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.growth import Grown
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Lender
-from localspec.drafters.drawing import Drawing, Logits, Siblings
-from localspec.engine.base import Cancelled, Head, Pass
+from localspec.drafters.drawing import Drawing, Growing, Logits, Shared, Siblings, check_options
+from localspec.engine.base import Cancelled, Pass
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user can set with -o.
+
+    force  use a head that was trained on another quantisation of the same weights
+    temperature  temperature of the head's law, -1: the verifier's; another one costs acceptance, never exactness
+    siblings  how a tree gets its tokens above temperature 0: drawn, or top (the likeliest, as EAGLE-2 takes them)
+    """
+
+    force: bool = False
+    temperature: float = -1.0
+    siblings: Siblings = "drawn"
+
+    def __post_init__(self) -> None:
+        check_options(self.temperature, self.siblings)
 
 
 class FollowingHead:
-    """A drafter over one head of the pair; `name` is the kind of head."""
+    """A drafter over one head of the pair, the pair's draft file; `name` is the kind of head."""
 
     name = "head"
 
-    def __init__(self, lender: Lender, *, force: bool, temperature: float, siblings: Siblings) -> None:
+    def __init__(self, options: Options, lender: Lender) -> None:
         """Opens the head. Raises `DrafterError` or `PairError` when the pair has none of this kind that fits."""
-        self._head = lender.head(self.name, force=force)
-        self._known = lender.known("draft")
-        self._blocked = lender.blocked("draft")
-        self._drawing = Drawing(is_end=lender.is_end, temperature=temperature, siblings=siblings)
+        self.options = options
+        self._head = lender.head(self.name, force=options.force)
+        self._shared = Shared(lender)
+        self._drawing = Drawing(is_end=lender.is_end, temperature=options.temperature, siblings=options.siblings)
         self._grown: Grown | None = None
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
@@ -44,7 +59,8 @@ class FollowingHead:
         logits = self._shared(result.logits(0))
         if budget.tree is None or self._head.leaves == 1:
             return self._drawing.chain(tokens, logits, self._step, budget)
-        self._grown = self._drawing.tree(tokens, logits, Growing(self._head, self._shared_rows), budget)
+        grower = Growing(self._head.grow, self._shared, nodes=self._head.nodes, leaves=self._head.leaves)
+        self._grown = self._drawing.tree(tokens, logits, grower, budget)
         return self._grown.draft
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
@@ -58,28 +74,3 @@ class FollowingHead:
 
     def _step(self, token: int) -> Logits:
         return self._shared(self._head.step(token).logits(0))
-
-    def _shared_rows(self, result: Pass) -> list[Logits]:
-        return [self._shared(result.logits(row)) for row in range(result.rows)]
-
-    def _shared(self, logits: Logits) -> Logits:
-        """Only the ids that mean the same to the verifier: the others can never be proposed."""
-        logits = logits[: self._known]
-        if len(self._blocked):
-            logits = logits.copy()
-            logits[self._blocked] = -np.inf
-        return logits
-
-
-class Growing:
-    """`drawing.Grower` over a head."""
-
-    def __init__(self, head: Head, rows: Callable[[Pass], list[Logits]]) -> None:
-        self._head = head
-        self._rows = rows
-        self.nodes = head.nodes
-        self.leaves = head.leaves
-
-    def grow(self, tokens: Ids, parents: Ids) -> Sequence[Logits]:
-        """See `drawing.Grower.grow`; rows live until the next call."""
-        return self._rows(self._head.grow(tokens, parents))

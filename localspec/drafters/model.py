@@ -8,7 +8,6 @@ grown with one pass of the draft per depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +17,8 @@ from localspec.core.growth import Grown
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.drafters.base import Budget, Lender
-from localspec.drafters.drawing import Drawing, Logits, Siblings, check_options
-from localspec.engine.base import Cancelled, Context, Pass
+from localspec.drafters.drawing import Drawing, Growing, Logits, Shared, Siblings, check_options
+from localspec.engine.base import Cancelled, Pass
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,8 @@ class DraftModel:
         """Opens the pair's draft. Raises `DrafterError` or `PairError` when there is none that fits."""
         self.options = options
         self._context = lender.context("draft")
-        self._known = lender.known("draft")
+        self._shared = Shared(lender)
         self._reads_all = self._context.vocab_size >= lender.vocab_size
-        self._blocked = lender.blocked("draft")
         self._drawing = Drawing(is_end=lender.is_end, temperature=options.temperature, siblings=options.siblings)
         self._grown: Grown | None = None
 
@@ -65,7 +63,10 @@ class DraftModel:
         logits = self._shared(result.logits(0))
         if budget.tree is None or self._context.leaves == 1:
             return self._drawing.chain(tokens, logits, self._step, budget)
-        self._grown = self._drawing.tree(tokens, logits, Growing(self._context, self._shared), budget)
+        context = self._context
+        nodes = min(context.draft_room, context.capacity - context.length)
+        grower = Growing(context.grow, self._shared, nodes=nodes, leaves=context.leaves)
+        self._grown = self._drawing.tree(tokens, logits, grower, budget)
         return self._grown.draft
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
@@ -88,27 +89,3 @@ class DraftModel:
     def _readable(self, tokens: Ids) -> Ids:
         """The text with ids that the draft does not have, as larger verifiers do, replaced by its last one."""
         return tokens if self._reads_all else np.minimum(tokens, self._context.vocab_size - 1)
-
-    def _shared(self, logits: Logits) -> Logits:
-        """Only the ids that mean the same to the verifier: the others can never be proposed."""
-        if len(logits) > self._known:
-            logits = logits[: self._known]
-        if len(self._blocked):
-            logits = logits.copy()
-            logits[self._blocked] = -np.inf
-        return logits
-
-
-class Growing:
-    """`drawing.Grower` over the draft's context."""
-
-    def __init__(self, context: Context, shared: Callable[[Logits], Logits]) -> None:
-        self._context = context
-        self._shared = shared
-        self.nodes = min(context.draft_room, context.capacity - context.length)
-        self.leaves = context.leaves
-
-    def grow(self, tokens: Ids, parents: Ids) -> Sequence[Logits]:
-        """See `drawing.Grower.grow`; rows live until the next call."""
-        result = self._context.grow(tokens, parents)
-        return [self._shared(result.logits(node)) for node in range(len(tokens))]

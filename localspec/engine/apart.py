@@ -21,6 +21,11 @@ TICK_S = 0.1
 PROGRAM = (sys.executable, "-m", "localspec.engine.quantize")
 
 
+def environment() -> dict[str, str]:
+    """For a process that finds the same modules as this one."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
 def forecast(source: Path, file_type: int | None, *, without: Iterable[int] = ()) -> dict[str, Any]:
     """What `make` would write: the fields of `quantize.Forecast`. Raises `EngineError`."""
     job = {"source": str(source), "target": "", "file_type": file_type, "without": [*without], "threads": 0}
@@ -59,7 +64,7 @@ def _run(job: dict[str, Any], tick: Callable[[], None]) -> dict[str, Any]:
             stdin=watched,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=environment(),
             start_new_session=True,  # Ctrl-C in the terminal is for us, and we end it
         )
     finally:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from localspec.engine import native
+from localspec.engine import apart, native
 from localspec.engine.model import LlamaModel
 from localspec.engine.native import lib
 from localspec.errors import LoadError
@@ -37,11 +37,7 @@ def gives_layer_inputs(model: LlamaModel, layers: Sequence[int]) -> bool:
 def _ask(model: LlamaModel, layers: Sequence[int]) -> bool:
     command = [sys.executable, "-m", __spec__.name, str(model.path), *map(str, layers)]
     # The parent's device is busy with the real model, and a debugger would be called for each abort.
-    environment = os.environ | {
-        "CUDA_VISIBLE_DEVICES": "",
-        "GGML_NO_BACKTRACE": "1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
+    environment = apart.environment() | {"CUDA_VISIBLE_DEVICES": "", "GGML_NO_BACKTRACE": "1"}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

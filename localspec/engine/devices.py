@@ -23,10 +23,6 @@ class Device:
     memory_free: int
     memory_total: int
 
-    @property
-    def is_gpu(self) -> bool:
-        return self.kind in ("gpu", "igpu")
-
 
 def compute_devices(found: list[Device]) -> list[Device]:
     """The GPUs that llama.cpp spreads layers over: an integrated one only where there is no other."""

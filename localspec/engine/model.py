@@ -85,10 +85,6 @@ class LlamaModel:
         return text.decode("utf-8", "replace") if text else None
 
     @functools.cached_property
-    def trained_context(self) -> int:
-        return int(lib.llama_model_n_ctx_train(self.handle))
-
-    @functools.cached_property
     def layers(self) -> int:
         return int(lib.llama_model_n_layer(self.handle))
 

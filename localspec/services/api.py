@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from localspec.core.sampling import Sampling
 from localspec.errors import UsageError
@@ -14,7 +14,7 @@ from localspec.loop.answer import Answer
 from localspec.services.chat.template import chat_ids, choose, raw_ids
 from localspec.services.report import Report, Silent
 from localspec.services.runtime import Runtime
-from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.settings import AnswerSettings, EngineSettings, Length, PairChoice
 from localspec.services.stream import Stream
 
 Prompt = str | Sequence[Mapping[str, str]]
@@ -77,7 +77,7 @@ def load(
     verifier: str | Path | None = None,
     draft: str | Path | None = None,
     drafter: str | None = None,
-    N: int | Literal["auto"] | None = None,
+    N: Length | None = None,
     tree: str | None = None,
     options: Mapping[str, Any] | None = None,
     report: Report | None = None,

@@ -19,7 +19,8 @@ from localspec.planner.controller import LENGTHS, AutoLength
 from localspec.planner.diagnosis import Diagnosis, Facts, WatchedLength
 from localspec.planner.profile import Profile
 from localspec.planner.treecontrol import AutoTree
-from localspec.services.pairs import GROWING, ROOM, Length
+from localspec.services.pairs import GROWING, ROOM
+from localspec.services.settings import Length
 
 Control = tuple[Shape | Growth | None, Controller]
 Known = Callable[[str], Profile | None]

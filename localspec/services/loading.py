@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from localspec.catalog import machine
 from localspec.catalog.modelfile import ModelFile
 from localspec.engine import placement
 from localspec.engine.context import ContextSettings, LlamaContext
@@ -16,6 +17,8 @@ from localspec.errors import LoadError
 from localspec.services.report import Report
 
 MEBI = 2**20
+CERTAINLY = 4
+"""What is estimated of a cache may be so many times too much, where many heads share keys and values."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,18 @@ def _load_as_asked(
         ) from error
 
 
+def _check_cache(file: ModelFile, settings: ContextSettings, role: str) -> None:
+    """An absurd context does not fail, it takes the machine down."""
+    asked, there = need(file, settings).cache, machine.memory()[0]
+    there = None if there is None else there + sum(gpu.memory_total for gpu in compute_devices(devices()))
+    if there is not None and asked > CERTAINLY * there:
+        raise LoadError(
+            f"a context of {settings.capacity:,} tokens takes some {_mebi(asked)} of cache for the {role}, and this "
+            f"machine has {_mebi(there)} of memory",
+            hint=f"Choose a smaller --ctx-size; the model was made for {file.context_length or 0:,}.",
+        )
+
+
 def _mebi(size: int) -> str:
     return f"{size / MEBI:,.0f} MiB"
 
@@ -151,6 +166,8 @@ def _load(file: ModelFile, settings: ContextSettings, layers: int, *, role: str,
                 f"{file.path.name} ({model.architecture}) has no next-token law: it cannot be a {role}",
                 hint="Name a language model.",
             )
+        if not (model.is_recurrent or model.window):
+            _check_cache(file, settings, role)
         # A tree needs an attention cache that keeps all positions; more sequences only cost the others memory.
         chains_only = replace(settings, leaves=0) if model.is_recurrent or model.window else settings
         context = LlamaContext(model, chains_only)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
-from typing import Literal
 
 from localspec.catalog.registry import Pair, Registry
 from localspec.catalog.texts import read_text
@@ -16,17 +15,17 @@ from localspec.core.growth import Growth
 from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters
 from localspec.errors import UsageError
-from localspec.services.settings import PairChoice
+from localspec.planner.controller import LENGTHS
+from localspec.services.settings import Length, PairChoice
 
-Length = int | Literal["auto"]
 MOST = 64
 """Longest draft anybody may ask for."""
 ROOM = 32
 """Nodes of a draft that contexts are made for, unless more are asked for."""
 LEAVES = 16
 """Leaf paths of a tree that contexts are made for."""
-GROWING = Growth(nodes=ROOM, depth=15, leaves=LEAVES)
-"""A tree that grows as far as it pays: there is room for a long chain."""
+GROWING = Growth(nodes=ROOM, depth=LENGTHS[-1], leaves=LEAVES)
+"""A tree that grows as far as it pays: there is room for the longest chain."""
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,10 @@ from localspec.services.heads.heads import LoadedHead
 from localspec.services.lender import PairLender, Second
 from localspec.services.loading import Loaded, apart, load, need
 from localspec.services.notebook import Notebook
-from localspec.services.pairs import LEAVES, ROOM, Length, SettledPair, read_tree, settle
+from localspec.services.pairs import LEAVES, ROOM, SettledPair, read_tree, settle
 from localspec.services.profiles import Circumstances, Profiles, identity
 from localspec.services.report import Once, Report, Silent
-from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.settings import AnswerSettings, EngineSettings, Length, PairChoice
 from localspec.services.stream import Stream, Turns
 
 logger = logging.getLogger(__name__)

@@ -12,6 +12,8 @@ from localspec.errors import UsageError
 KvType = Literal["f16", "q8_0", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
 Acceptance = Literal["rejection", "coupled"]
+Length = int | Literal["auto"]
+"""Tokens drafted per verifier pass; auto: as many as pay."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class PairChoice:
     verifier: str | None = None
     draft: str | None = None
     drafter: str | None = None
-    N: int | Literal["auto"] | None = None
+    N: Length | None = None
     tree: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 

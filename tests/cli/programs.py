@@ -98,13 +98,14 @@ class Screen:
         self._place = self.plain.index(text, self._place) + len(text)
 
     def wait_for_prompt(self) -> None:
-        """Read until the program asks for the next line. A prompt that is drawn again (resized) is no new one."""
-        self._wait(self._asks, "the prompt")
-        self._prompts = self.seen.count(PASTING)
+        """Read until the program asks for the next line."""
+        self._prompts += 1
+        self._wait(lambda: self.seen.count(PASTING) >= self._prompts, "the prompt")
 
-    def _asks(self) -> bool:
-        open_now = self.seen.rfind(PASTING) > self.seen.rfind(PASTING_ENDS)
-        return open_now and self.seen.count(PASTING) > self._prompts
+    def wait_until_it_asks(self) -> None:
+        """Read until a prompt is open, where it may have been drawn any number of times (the terminal was resized)."""
+        self._wait(lambda: self.seen.rfind(PASTING) > self.seen.rfind(PASTING_ENDS), "the prompt")
+        self._prompts = self.seen.count(PASTING)
 
     def _wait(self, arrived: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + PATIENCE_S

@@ -34,7 +34,6 @@ def test_facts(tmp_path: Path, write: Callable[..., Path], architecture: str, wi
         assert model.is_recurrent is is_recurrent
         assert model.can_decode
         assert model.layers == 2
-        assert model.trained_context == 300
         assert model.bytes > 100_000
         assert model.name == "tiny"
         assert architecture.rstrip("3") in model.description

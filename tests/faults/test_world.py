@@ -186,12 +186,12 @@ def test_a_resized_terminal_disturbs_neither_answer_nor_prompt() -> None:
         os.kill(screen._program, signal.SIGWINCH)
         time.sleep(0.03)
     screen.wait_for("end")
-    screen.wait_for_prompt()
+    screen.wait_until_it_asks()
     fcntl.ioctl(screen._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     os.kill(screen._program, signal.SIGWINCH)
     screen.type("again\r")
     screen.wait_for("second")
-    screen.wait_for_prompt()
+    screen.wait_until_it_asks()
     screen.type("\x04")
     assert screen.end() == 0
 

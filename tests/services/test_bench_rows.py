@@ -92,7 +92,6 @@ def test_b67_each_run_is_paired_with_the_plain_run_of_its_prompt_and_repeat() ->
     ]
     row = find(rows(runs, {}), FAST)
     assert row.speedup == Spread(1.0, 2.0, 4.0)
-    assert not row.is_slower
 
 
 def test_b67_texts_of_different_length_compare_tokens_per_second() -> None:
@@ -102,7 +101,6 @@ def test_b67_texts_of_different_length_compare_tokens_per_second() -> None:
     ]
     row = find(rows(runs, {}), FAST)
     assert row.speedup == Spread(0.5, 0.5, 0.5)
-    assert row.is_slower
 
 
 def test_categories_have_rows_of_their_own_next_to_all() -> None:

@@ -207,6 +207,19 @@ def test_a_drafting_head_is_no_model_of_its_own(roomy: Gpu, deep: Path, report: 
     assert roomy.asked == []
 
 
+def test_a_context_that_no_memory_holds_is_refused(deep: Path, report: Collected) -> None:
+    """The system ended the program, or another one: llama.cpp takes whatever it is asked to."""
+    with pytest.raises(LoadError, match="1,000,000,000 tokens takes some") as caught:
+        load(
+            read_model(deep),
+            replace(SETTINGS, capacity=10**9),
+            gpu_layers=0,
+            role="verifier",
+            report=report,
+        )
+    assert "--ctx-size" in caught.value.hint
+
+
 def test_loading_reports_bytes(deep: Path, report: Collected) -> None:
     loaded(deep, report).close()
     size = deep.stat().st_size

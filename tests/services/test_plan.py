@@ -16,7 +16,7 @@ from localspec.services.plan import checks as plan_checks
 from localspec.services.plan import costs as plan_costs
 from localspec.services.plan import plan
 from localspec.services.plan import texts as plan_texts
-from localspec.services.plan.plan import Judged, Request
+from localspec.services.plan.outcome import Judged, Request, sum_of
 from localspec.services.prompts import Prompt
 from localspec.services.report import Silent
 from localspec.services.runtime import Runtime
@@ -176,7 +176,7 @@ def test_the_arithmetic_adds_up() -> None:
     trace = arithmetic.Trace(((0.5, 0.5),) * 30, ((0.5, 0.5),) * 30)
     costs = Costs(((1, 0.010), (4, 0.016)), draft_s=0.002)
     one = arithmetic.candidate("model", 2, "none", [arithmetic.chain(trace, costs, 2)], costs, longest=2)
-    said = plan.sum_of(one, costs)
+    said = sum_of(one, costs)
     tokens, milliseconds = float(said.split()[0]), float(said.split(" in ")[1].split()[0])
     assert tokens / milliseconds * 10.0 == pytest.approx(one.overall, rel=0.02)
     assert said.endswith(f"{one.overall:.2f}x")

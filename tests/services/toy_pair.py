@@ -13,8 +13,7 @@ from localspec.core.draft import Draft
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.loop.answer import Answer, Piece
 from localspec.loop.counters import Counters
-from localspec.services.pairs import Length
-from localspec.services.settings import AnswerSettings
+from localspec.services.settings import AnswerSettings, Length
 
 PASS_S = 0.010  # one verifier pass, whatever it holds
 

@@ -9,19 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from localspec.core.draft import Ids
 from localspec.core.sampling import Sampling
 from localspec.core.statistics import Path
-from localspec.drafters.base import Drafter, Lender
 from localspec.drafters.registry import entry
-from localspec.engine.base import Context, Guesser, Head
 from localspec.errors import DrafterError, UsageError
 from localspec.services import single
 from localspec.services.audit import greedy as audit_greedy
 from localspec.services.audit import law as audit_law
 from localspec.services.audit.greedy import Greedy
 from localspec.services.audit.law import Sampled, Subject
-from localspec.services.audit.rows import Recorded, RecordedGuesser, RecordedHead, Remembering
+from localspec.services.audit.rows import Recorded, Remembering
+from localspec.services.recording import RecordingLender
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
 from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
@@ -182,49 +180,6 @@ def compared(runtime: Runtime, prompt: list[int], count: int, report: Report) ->
 def text(runtime: Runtime, path: Path) -> str:
     """What a few tokens say."""
     return b"".join(runtime.vocab.piece(token, special=True) for token in path).decode("utf-8", "replace")
-
-
-class RecordingLender:
-    """`drafters.base.Lender` of the same models, seen through contexts that remember rows."""
-
-    def __init__(self, lender: Lender, verifier: Context) -> None:
-        self._lender = lender
-        self._verifier = verifier
-        self.vocab_size = lender.vocab_size
-        self.is_end = lender.is_end
-        self.tokenize = lender.tokenize
-        self.recall = lender.recall
-        self.warn = lender.warn
-        self.lent: dict[str, Recorded | RecordedHead | RecordedGuesser] = {}
-        self._contexts: dict[str, Recorded] = {}
-
-    def remember(self, drafter: str, text: Ids) -> None:
-        """What is sampled here is nobody's text."""
-
-    def context(self, role: str) -> Context:
-        if role not in self._contexts:
-            self.lent[role] = self._contexts[role] = Recorded(self._lender.context(role))
-        return self._contexts[role]
-
-    def head(self, kind: str, *, force: bool = False) -> Head:
-        head = RecordedHead(self._lender.head(kind, force=force), self._verifier)
-        self.lent[kind] = head
-        return head
-
-    def guesser(self, kind: str, *, force: bool = False) -> Guesser:
-        head = RecordedGuesser(self._lender.guesser(kind, force=force), self._verifier)
-        self.lent[kind] = head
-        return head
-
-    def drafter(self, name: str, options: Mapping[str, str] | None = None) -> Drafter:
-        found = entry(name)
-        return found.drafter_class(found.parse(options or {}), self)
-
-    def known(self, role: str) -> int:
-        return self._lender.known(role)
-
-    def blocked(self, role: str) -> Ids:
-        return self._lender.blocked(role)
 
 
 def summed(contexts: Sequence[Remembering]) -> Rows:

@@ -23,11 +23,11 @@ from localspec.services.bench.rows import Row, rows
 from localspec.services.bench.runs import PLAIN, Configuration, Run, Turn, branches, configurations, schedule, widest
 from localspec.services.bench.texts import Difference, judge
 from localspec.services.chat import template
-from localspec.services.pairs import Length, settle
+from localspec.services.pairs import settle
 from localspec.services.prompts import Prompt
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime
-from localspec.services.settings import AnswerSettings, EngineSettings, PairChoice
+from localspec.services.settings import AnswerSettings, EngineSettings, Length, PairChoice
 
 SIZES = (1, 2, 4, 6, 8, 12, 16)
 ROUNDS, PASSES = 3, 2  # of the cost curve: every size in turn, with so many passes each time

@@ -58,11 +58,6 @@ class Row:
     loop_share: float | None
     fallen_back: int
 
-    @property
-    def is_slower(self) -> bool:
-        """Half of the runs or more lost against plain decoding."""
-        return self.speedup is not None and self.speedup.median < 1.0
-
     def as_dict(self) -> dict[str, Any]:
         """A row of `bench --json` (contract.md), with the columns about the text added."""
         total = self.total

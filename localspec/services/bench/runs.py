@@ -12,7 +12,8 @@ from localspec.core.shapes import Shape
 from localspec.drafters import registry as drafters_by_name
 from localspec.errors import UsageError
 from localspec.loop.counters import Counters
-from localspec.services.pairs import ROOM, Length, read_tree
+from localspec.services.pairs import ROOM, read_tree
+from localspec.services.settings import Length
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def derive(ref: str, request: Request, registry: Registry, report: Report) -> De
     `DownloadError` when the disk has no room, `EngineError` with llama.cpp's reason.
     """
     if request.out is not None:
-        _check_folder(Path(os.path.expanduser(request.out)).absolute().parent)
+        _check_folder(Path(os.path.expanduser(request.out)).resolve().parent)
     verifier = fetch.resolve(ref, registry, report)
     recipe = settle(request, verifier, lambda count: _least_missed(verifier, count, report))
     target = _target(request, verifier, recipe)

@@ -22,8 +22,6 @@ from localspec.engine.base import Context, Row
 
 LENGTHS = (1, 2, 3, 4, 5, 8)
 """Draft lengths among which the best is looked for."""
-WORTH = 1.05
-"""Least expected speed-up that is called worth it: less is within what a busy machine moves."""
 FREE = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 _NOTHING = np.empty(0, dtype=np.int32)
 
@@ -71,7 +69,7 @@ class Likeness:
     @property
     def is_worth_it(self) -> bool:
         """True when drafting with it is expected to be faster than plain decoding, greedy or sampled."""
-        return max(self.best(share.value)[1] for share in (self.agreement, self.alpha)) >= WORTH
+        return max(self.best(share.value)[1] for share in (self.agreement, self.alpha)) >= theory.WORTH
 
     def _expected(self, acceptance: float) -> dict[str, float]:
         N, speedup = self.best(acceptance)

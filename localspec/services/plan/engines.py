@@ -14,7 +14,8 @@ from typing import Any
 
 from localspec.core.shapes import Shape
 from localspec.errors import UsageError
-from localspec.services.pairs import Length, read_tree
+from localspec.services.pairs import read_tree
+from localspec.services.settings import Length
 
 STEADY = 4
 """Draft length where N is auto here and a number is wanted there."""

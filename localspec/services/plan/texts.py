@@ -22,7 +22,7 @@ from localspec.drafters.registry import entry
 from localspec.engine.base import Context, Row
 from localspec.loop.counters import Counters
 from localspec.planner.plan import LONGEST, Trace
-from localspec.services.audit.audit import RecordingLender
+from localspec.services.recording import RecordingLender
 from localspec.services.report import Report
 from localspec.services.runtime import Runtime, rule_of
 from localspec.services.settings import AnswerSettings

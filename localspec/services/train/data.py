@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from localspec.errors import UsageError
+from localspec.services.train.alone import alone_in
 from localspec.services.train.holding import Held, held
 from localspec.services.train.shards import MANIFEST, Manifest, Store, Text
 
@@ -96,17 +97,23 @@ def default_layers(count: int) -> tuple[int, ...]:
 def make(request: DataRequest, report: Report) -> DataResult:
     """Make texts until the folder holds as many answer tokens as were asked for, or Ctrl-C.
 
-    Raises `UsageError` when the folder holds data of another verifier or was made with other settings.
+    Raises `UsageError` when the folder holds data of another verifier, was made with other settings, or is being
+    written to.
     """
     from localspec.catalog import fetch, registry
+
+    file = fetch.resolve(request.verifier, registry.load(), report)
+    with alone_in(request.folder):
+        return _make(request, file, report)
+
+
+def _make(request: DataRequest, file: ModelFile, report: Report) -> DataResult:
     from localspec.engine.devices import compute_devices, default_threads, devices
     from localspec.engine.farm import Farm, FarmSettings
     from localspec.engine.model import LlamaModel
     from localspec.services.train.making import Wishes
 
-    file = fetch.resolve(request.verifier, registry.load(), report)
     gpu_layers = request.gpu_layers if request.gpu_layers is not None else -1 if compute_devices(devices()) else 0
-    request.folder.mkdir(parents=True, exist_ok=True)
     threads = request.threads or default_threads()
     weights = held(file.path, request.hold, request.folder, threads=threads, report=report)
     with LlamaModel(weights, gpu_layers=gpu_layers) as model:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import LocalspecError, UsageError
+from localspec.services.train.alone import alone_in
 from localspec.services.train.holding import held
 from localspec.services.train.shards import Listed, Store, Text
 from localspec.services.train.vocabulary import DraftVocabulary, choose, counts
@@ -111,9 +112,8 @@ def train(
             f"{request.data} holds data of {store.manifest.verifier['file']}, not of {file.path.name}",
             hint="Name that verifier, or other data.",
         )
-    request.output.mkdir(parents=True, exist_ok=True)
-    run = _Run(request, store, file, report)
-    return run.train(watch)
+    with alone_in(request.output):
+        return _Run(request, store, file, report).train(watch)
 
 
 class _Run:

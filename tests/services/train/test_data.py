@@ -19,6 +19,7 @@ from localspec.engine.model import LlamaModel
 from localspec.errors import LoadError, UsageError
 from localspec.services.report import Silent
 from localspec.services.train import data
+from localspec.services.train.alone import alone_in
 from localspec.services.train.data import DataRequest, make
 from localspec.services.train.shards import MANIFEST, Store, Text
 from tests import zoo
@@ -138,6 +139,13 @@ def test_states_are_left_out_on_request_and_by_size(
     monkeypatch.setattr(data, "MOST_BYTES", 1000)
     make(request_of(verifier, tmp_path / "auto"), heard)
     assert texts_in(tmp_path / "auto")[0].layers is None
+
+
+def test_two_at_once_do_not_write_over_each_other(verifier: Path, tmp_path: Path) -> None:
+    with alone_in(tmp_path / "d"), pytest.raises(UsageError, match="another process is at work in") as caught:
+        make(request_of(verifier, tmp_path / "d"), Silent())
+    assert "another folder" in caught.value.hint
+    make(request_of(verifier, tmp_path / "d", tokens=30), Silent())
 
 
 def test_a_disk_too_small_is_told_in_advance(verifier: Path, tmp_path: Path) -> None:
