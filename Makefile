@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 TORCH  := $(VENV)/.torch
 ARGS   ?=
 
-.PHONY: setup chat test lint fmt docs bench
+.PHONY: setup chat test coverage lint fmt docs bench
 .DEFAULT_GOAL := setup
 
 setup: $(READY)
@@ -45,6 +45,13 @@ $(TORCH): $(READY)
 test: $(TORCH)
 	@echo "localspec: running the whole test suite; the first run fetches a 98 MB and a 250 MB model" >&2
 	@$(BIN)/python -m pytest $(ARGS)
+
+# The data files lie beside each other, one for each process that a test starts.
+coverage: $(TORCH)
+	@echo "localspec: running the whole test suite and noting what it reaches; that takes about twice as long" >&2
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/python -m tests.covered
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -27,6 +27,7 @@ class Repo:
 
     gate     who may read; `granted` is the token that may read a gated or private one
     claimed  the sha256 that is given out instead of the true one
+    said     the size that is given out instead of the true one
     """
 
     files: dict[str, bytes]
@@ -34,6 +35,7 @@ class Repo:
     gate: Literal["open", "gated", "private"] = "open"
     granted: str = ""
     claimed: str = ""
+    said: int | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {
             "ETag": f'"{digest}"',
             "X-Linked-Etag": f'"{digest}"',
-            "X-Linked-Size": str(len(data)),
+            "X-Linked-Size": str(len(data) if repo.said is None else repo.said),
             "X-Repo-Commit": repo.commit,
             "Accept-Ranges": "bytes",
         }

@@ -91,7 +91,7 @@ def _listed(index: Path) -> list[Path]:
     """The parts that an index names. Raises `ModelFileError` when one is missing."""
     try:
         names = sorted({str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{index} cannot be read.", hint=safetensors.AGAIN) from error
     parts = [index.parent / Path(name).name for name in names]
     for part in parts:
@@ -108,7 +108,7 @@ def _config(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{file} cannot be read as JSON.", hint=safetensors.AGAIN) from error
     if not isinstance(found, dict):
         raise ModelFileError(f"{file} is no JSON object.", hint=safetensors.AGAIN)

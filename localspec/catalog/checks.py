@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,8 +115,9 @@ def remember(path: Path, digest: str) -> None:
 
 
 def forget(path: Path) -> None:
-    """Drop the record of a file that is going away."""
-    _record(path).unlink(missing_ok=True)
+    """Drop the record of a file that is going away; where none could be written there is none."""
+    with suppress(OSError):
+        _record(path).unlink()
 
 
 def _record(path: Path) -> Path:

@@ -43,6 +43,11 @@ class Remote:
         return self.etag if _SHA256.fullmatch(self.etag) else None
 
     @property
+    def expected(self) -> Expected:
+        """What its bytes should be."""
+        return Expected(self.size, self.digest, "the hub")
+
+    @property
     def blob(self) -> Path:
         return repo_folder(self.reference.repo) / "blobs" / self.etag
 
@@ -182,7 +187,7 @@ def _fetch(remote: Remote, expected: Expected, progress: Progress) -> Path:
     with locked(lock, name, progress):
         if remote.pointer.is_file():  # the process that was waited for has brought it
             return remote.pointer
-        if not remote.blob.is_file():
+        if not is_sound(remote.blob, remote.expected, progress):
             from huggingface_hub import hf_hub_url
 
             reference = remote.reference
@@ -196,10 +201,9 @@ def _fetch(remote: Remote, expected: Expected, progress: Progress) -> Path:
 
 def _check_arrival(remote: Remote, expected: Expected, progress: Progress) -> None:
     """Whole and right, then its final name; wrong bytes are removed, for resuming would only keep them."""
-    by_hub = Expected(remote.size, remote.digest, "the hub")
     name = remote.reference.path.split("/")[-1]
     try:
-        verify(remote.partial, by_hub, progress, name=name)
+        verify(remote.partial, remote.expected, progress, name=name)
         verify(remote.partial, expected, progress, name=name)
     except DownloadError:
         discard(remote.partial)

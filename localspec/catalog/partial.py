@@ -14,6 +14,7 @@ from typing import Any
 from localspec.catalog.endpoint import Endpoint
 from localspec.catalog.progress import Progress
 from localspec.catalog.store import unwritable
+from localspec.errors import DownloadError
 
 PATIENCE = 5  # attempts in a row that bring nothing
 PAUSE_S = 0.5  # before the second of them; doubles
@@ -24,11 +25,11 @@ def stream_to(partial: Path, url: str, name: str, *, size: int | None, hub: Endp
     """Fetch `url` until `partial` has `size` bytes (None: until the server ends it).
 
     Raises what the client raises once `PATIENCE` attempts in a row have brought nothing, or at once when the server
-    refuses; `DownloadError` when the disk is full. `partial` is kept in every case.
+    refuses; `DownloadError` when the disk is full or more bytes come than there should be. `partial` is kept.
     """
     from huggingface_hub.errors import HfHubHTTPError
 
-    fruitless = 0
+    fruitless, dropped = 0, False
     while True:
         before = _size(partial)
         if size is not None and before > size:
@@ -43,7 +44,10 @@ def stream_to(partial: Path, url: str, name: str, *, size: int | None, hub: Endp
                 return
         except _http_error() as error:
             if isinstance(error, HfHubHTTPError) and error.response.status_code == 416:
+                if dropped:  # it has sent all it has, and that is too little: beginning again would never end
+                    raise ConnectionError(f"the server ends the file after {before:,} of {size:,} bytes") from error
                 partial.unlink(missing_ok=True)  # longer than the file: not a beginning of it
+                dropped = True
             elif isinstance(error, HfHubHTTPError) and error.response.status_code not in (408, 429, 500, 502, 503, 504):
                 raise
             fruitless = 0 if _size(partial) > before else fruitless + 1
@@ -78,10 +82,11 @@ def _stream_once(partial: Path, url: str, *, size: int | None, hub: Endpoint, ti
                     have += len(block)
                     tick(have)
                     if size is not None and have > size:
-                        break
+                        raise DownloadError(
+                            f"The server sends more than the {size:,} bytes that it says {url.split('/')[-1]} has.",
+                            hint="Try again later; if it stays so, something in between sends another file.",
+                        )
         except OSError as error:
-            if isinstance(error, _http_error()):
-                raise
             raise unwritable(partial, error, (size or 0) - have) from error
 
 

@@ -26,6 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+PACKAGE = Path(str(resources.files("localspec")))
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TREE = re.compile(r"none|auto|\d+(,\d+)*")
 _NO_DRAFT = ("none", "lookahead")  # drafters that read no second file; ngram may name one for `--drafter auto`
@@ -46,6 +47,11 @@ class Model:
     license: str = ""
     note: str = ""
     unverified: bool = False
+
+    @property
+    def is_shipped(self) -> bool:
+        """True for a file inside the package: it is never fetched, nor removed."""
+        return isinstance(self.source, LocalFile) and PACKAGE in self.source.path.parents
 
 
 @dataclass(frozen=True)
@@ -89,9 +95,8 @@ class Registry:
 
 def load(user_file: Path | None = None) -> Registry:
     """The packaged registry with the user's file over it: an entry there replaces the packaged one of that name."""
-    packaged = resources.files("localspec")
-    listed = packaged.joinpath("models.toml").read_text(encoding="utf-8")
-    registry = read(listed, "models.toml (packaged)", folder=Path(str(packaged)))
+    listed = (PACKAGE / "models.toml").read_text(encoding="utf-8")
+    registry = read(listed, "models.toml (packaged)", folder=PACKAGE)
     path = user_file or user_path()
     if path is None:
         return registry

@@ -66,7 +66,7 @@ def read_tensors(path: Path) -> dict[str, Stored]:
             header = json.loads(file.read(length))
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror or error}.", hint="Check the path.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _broken(path, "its header is no JSON") from error
     if not isinstance(header, dict):
         raise _broken(path, "its header is no JSON object")

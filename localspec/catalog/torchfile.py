@@ -10,6 +10,7 @@ import io
 import math
 import pickle
 import zipfile
+import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ class Stored:
                 if member.file_size != member.compress_size:  # torch never packs; what is packed may unpack for ever
                     raise _broken(self.path, f"{self.storage.name} is compressed")
                 data = archive.read(member)
-        except (KeyError, zipfile.BadZipFile, OSError) as error:
+        except _UNREADABLE as error:
             raise _broken(self.path, f"{self.storage.name} is missing or damaged") from error
         if len(data) < self.storage.count * dtype.itemsize:
             raise _broken(self.path, f"{self.storage.name} is cut short")
@@ -149,6 +150,10 @@ class _Unpickler(pickle.Unpickler):
         if not isinstance(storage, Storage) or len(shape) != len(strides):
             raise _broken(self._path, "a tensor is described in a way that is not known")
         return Stored(self._path, storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+
+
+# What zipfile raises: missing, damaged, encrypted, packed in a way that it does not know.
+_UNREADABLE = (KeyError, zipfile.BadZipFile, OSError, EOFError, RuntimeError, zlib.error)
 
 
 def _parameter(tensor: Any, *_: Any) -> Any:

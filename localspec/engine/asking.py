@@ -66,7 +66,7 @@ def _try(path: str, layers: Sequence[int]) -> None:
         os._exit(1)
 
     callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(leave)
-    native.ggml_base().ggml_set_abort_callback(callback)
+    native.ggml("ggml-base").ggml_set_abort_callback(callback)
     params = lib.llama_model_default_params()
     params.no_alloc, params.load_mode, params.n_gpu_layers = True, lib.LLAMA_LOAD_MODE_NONE, 0
     model = lib.llama_model_load_from_file(os.fsencode(path), params)

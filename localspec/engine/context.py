@@ -147,7 +147,11 @@ class LlamaContext:
         self.draft_room = settings.draft_room
         self._tokens: Ids = np.empty(self.capacity, dtype=np.int32)
         self.memory: Memory = Truncation(self._memory_handle, model.window)
-        self._choose_memory()
+        try:
+            self._choose_memory()
+        except BaseException:
+            self._free()
+            raise
         if isinstance(self.memory, Snapshots):
             self.draft_room = min(self.draft_room, self.memory.depth)
 
@@ -425,7 +429,11 @@ class LlamaContext:
         self._forget(2, reached=3)
         if self._length == 0:
             return False
-        result = self._extend(ids[:3], logits=True)
+        try:
+            result = self._extend(ids[:3], logits=True)
+        except DecodeError:  # it said that it forgot, and what follows does not fit what it still holds
+            self._start_fresh()
+            return False
         assert result is not None
         difference = float(np.abs(result.logits(0) - expected).max())
         self._start_fresh()

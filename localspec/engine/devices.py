@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import sys
 from dataclasses import dataclass
@@ -42,21 +41,11 @@ def _call(library: Any, name: str, result: Any, *arguments: Any) -> Any:
     return function
 
 
-@functools.cache
-def libraries() -> tuple[Any, Any]:
-    """(libggml: the registry, libggml-base: the device functions)."""
-    import llama_cpp
-    from llama_cpp._ctypes_extensions import load_shared_library
-
-    from localspec.engine import native  # noqa: F401  backends register when llama.cpp starts
-
-    folder = Path(llama_cpp.__file__).parent / "lib"
-    return load_shared_library("ggml", folder), load_shared_library("ggml-base", folder)
-
-
 def devices() -> list[Device]:
     """All devices, the CPU included; free memory is what is free now."""
-    registry, base = libraries()
+    from localspec.engine import native  # backends register when llama.cpp starts
+
+    registry, base = native.ggml("ggml"), native.ggml("ggml-base")
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     count = _call(registry, "ggml_backend_dev_count", size)
     get = _call(registry, "ggml_backend_dev_get", pointer, size)

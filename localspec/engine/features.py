@@ -92,8 +92,7 @@ class Capture:
 
         With a window a gap is jumped, because what is before it will be out of sight.
         """
-        if position < self.end:
-            self.truncate(position)
+        assert position >= self.end, "rows of a text that was not cut first"
         if position > self.end or not self.end:
             if position and self.spec.window is None:
                 return

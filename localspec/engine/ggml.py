@@ -10,7 +10,7 @@ import ctypes
 import functools
 from typing import Any
 
-from localspec.engine import devices
+from localspec.engine import native
 
 F32, F16, I32, I64 = 0, 1, 26, 27
 NEOX, PAIRS = 2, 0
@@ -107,8 +107,7 @@ class Library:
     """ggml's functions by name, typed; `lib()` is the one instance."""
 
     def __init__(self) -> None:
-        registry, base = devices.libraries()
-        for library, names in ((registry, _REGISTRY), (base, _BASE)):
+        for library, names in ((native.ggml("ggml"), _REGISTRY), (native.ggml("ggml-base"), _BASE)):
             for name, (result, arguments) in names.items():
                 function = getattr(library, name)
                 function.restype, function.argtypes = result, arguments

@@ -38,7 +38,7 @@ class Tap:
         self.rows = dict(self._targets.values())
         self.seen: set[int] = set()
         self._width = width
-        base = native.ggml_base()
+        base = native.ggml("ggml-base")
         self._name = base.ggml_get_name
         self._name.argtypes, self._name.restype = [ctypes.c_void_p], ctypes.c_char_p
         self._bytes = base.ggml_nbytes
@@ -186,18 +186,16 @@ def _writes_last_layer(model: LlamaModel) -> bool:
     batch = TokenBatch(4, 1)
     try:
         native.set_nextn(handle, True, False)
+        rows: Rows = np.empty(0, dtype=np.float32)
         for position in (0, 1):
+            rows[:] = np.nan
             token = np.array([position], dtype=np.int32)
-            if lib.llama_decode(handle, batch.fill(token, position, rows="last")):
-                return False
+            code = lib.llama_decode(handle, batch.fill(token, position, rows="last"))
             address = native.nextn_address(handle)
-            if not address:
+            if code or not address:
                 return False
             rows = native.floats(address, 1, model.width)
-            if position == 1:
-                return bool(np.isfinite(rows).all())
-            rows[:] = np.nan
+        return bool(np.isfinite(rows).all())
     finally:
         batch.free()
         lib.llama_free(handle)
-    return False

@@ -9,10 +9,11 @@ import contextlib
 import ctypes
 import functools
 import logging
+import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import llama_cpp.llama_cpp
 import numpy as np
@@ -118,11 +119,19 @@ def floats(address: int, rows: int, width: int) -> npt.NDArray[np.float32]:
 
 
 @functools.cache
-def ggml_base() -> Any:
-    """The library with ggml's tensor functions."""
-    from llama_cpp._ctypes_extensions import load_shared_library
+def ggml(name: Literal["ggml", "ggml-base"]) -> Any:
+    """The ggml that llama.cpp itself stands on: "ggml" has the registry of devices, "ggml-base" the tensors.
 
-    return load_shared_library("ggml-base", Path(llama_cpp.__file__).parent / "lib")
+    A wheel holds copies where a build makes links, so a libggml-base.so that is loaded by its name is not the
+    libggml-base.so.0 that libllama needs: it has a log, callbacks and a registry of its own. Through libllama the
+    right one is found; Windows does not look further than one library, and has one file of each name.
+    """
+    if sys.platform == "win32":
+        from llama_cpp._ctypes_extensions import load_shared_library
+
+        return load_shared_library(name, Path(lib._lib._name).parent)
+    # Not the binding's own object: types of arguments that are set here are none of its business.
+    return ctypes.CDLL(lib._lib._name, handle=lib._lib._handle)
 
 
 def show_log() -> None:

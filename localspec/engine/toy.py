@@ -120,7 +120,9 @@ class ToyContext:
         keep = 0
         while keep < min(len(wanted), len(self._tokens)) and wanted[keep] == self._tokens[keep]:
             keep += 1
-        self.rewind(keep - 1 if logits and keep == len(wanted) else keep)
+        if logits and keep == len(wanted):
+            keep -= 1  # as a real context, which has to evaluate the last token for its row
+        self.rewind(keep)
         for done, token in enumerate(wanted[self.length :], start=1):
             if cancelled and cancelled():
                 return None

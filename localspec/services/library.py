@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -58,7 +57,7 @@ class PairEntry:
 
     @property
     def state(self) -> State:
-        states = {entry.state for entry in self.entries}
+        states = {entry.state for entry in self.entries if not entry.model.is_shipped}
         return "present" if states == {"present"} else "absent" if states == {"absent"} else "partial"
 
     @property
@@ -158,7 +157,7 @@ def remove(ref: str, registry: Registry) -> Removed:
 
     A file that the user put somewhere is never touched.
     """
-    names = [name for name in _expand(ref, registry) if not _is_shipped(name, registry)]
+    names = [name for name in _expand(ref, registry) if not _came_along(name, registry)]
     if not names:
         raise UsageError(f"{ref} came with localspec and stays as long as it does.", hint="pip uninstall localspec")
     kept = tuple(name for name in names[1:] if _is_needed(name, names[0], registry))
@@ -242,10 +241,8 @@ def _is_needed(draft: str, verifier: str, registry: Registry) -> bool:
     return any(fetch.present(fetch.look_up(name, registry)) for name in verifiers)
 
 
-def _is_shipped(ref: str, registry: Registry) -> bool:
-    """True for a file inside the package."""
-    source = fetch.look_up(ref, registry).source
-    return isinstance(source, LocalFile) and Path(str(resources.files("localspec"))) in source.path.parents
+def _came_along(ref: str, registry: Registry) -> bool:
+    return ref in registry.models and registry.models[ref].is_shipped
 
 
 def _fetched(ref: str, registry: Registry) -> list[Path]:

@@ -13,7 +13,7 @@ from localspec.catalog import fingerprint
 from localspec.catalog.fingerprint import Fingerprint
 from localspec.catalog.ggufwriter import encode, write_gguf
 from localspec.errors import PairError
-from tests import zoo
+from tests import wrecks, zoo
 
 
 @pytest.fixture
@@ -93,3 +93,12 @@ def test_other_weights_of_the_same_sizes_have_another_norm(tmp_path: Path, verif
     assert replace(other, norm=verifier.norm, name=verifier.name) == verifier
     assert other.norm != verifier.norm
     assert np.all([char in "0123456789abcdef" for char in other.norm])
+
+
+def test_without_a_norm_the_sizes_and_the_tokenizer_decide(tmp_path: Path, verifier: Fingerprint) -> None:
+    """Where there is no last norm in F32 a fine-tune cannot be told from its base, and is not refused."""
+    found = fingerprint.of_verifier(wrecks.unknown_architecture(tmp_path / "odd.gguf"))
+    assert found.norm == ""
+    assert not any(key.endswith(".norm") for key in fingerprint.keys(found, kind="medusa"))
+    fingerprint.check(replace(verifier, norm=""), verifier, force=False)
+    fingerprint.check(verifier, replace(verifier, norm=""), force=False)

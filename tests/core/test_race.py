@@ -65,6 +65,17 @@ def test_dense_and_sparse_laws_have_the_same_winner(name: str) -> None:
         assert places(Law.of(weights / weights.sum()), noise, 4) == dense
 
 
+def test_ids_without_a_weight_never_arrive() -> None:
+    """Underflow leaves zeros in the laws of long tails; 0 / 0 must not come first."""
+    weights = np.array([0.0, 0.5, 0.0, 0.25, 0.25])
+    ids = np.array([3, 7, 20, 90, 4000], dtype=np.int32)
+    for position in range(50):
+        noise = Noise.at(6, position)
+        found = places(Law.of(weights, ids), noise, 5)
+        assert found == places(Law.of(weights[weights > 0], ids[weights > 0]), noise, 5)
+        assert sorted(found) == [7, 90, 4000]
+
+
 def test_padding_changes_nothing() -> None:
     """A vocabulary padded with impossible ids sees the same noise: Qwen2.5 has files of 151,936 and of 152,064 ids."""
     weights = shapes(3000)["wild"]

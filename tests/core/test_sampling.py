@@ -118,6 +118,16 @@ def test_a_tiny_temperature_ends_in_certainty() -> None:
         assert sampling.law(logits, NOBODY).dense(3).tolist() == [0.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize("temperature", [1e-3, 9e-4, 1e-20, 2e-38])
+def test_a_cold_row_keeps_its_ties_and_overflows_quietly(temperature: float) -> None:
+    """(-200 - 1.5) / 1e-38 is beyond float32: the loser has no chance, and nobody is warned."""
+    logits = np.array([1.5, -200.0, 1.5, 1.0], dtype=np.float32)
+    for filters in ({}, OFF):
+        sampling = Sampling(**{**filters, "temperature": temperature})
+        assert not sampling.greedy
+        assert sampling.law(logits, NOBODY).dense(4).tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
 def test_a_bias_bans_and_forces() -> None:
     """B41: -100 or -inf bans an id under every setting, +100 forces it."""
     logits = np.random.default_rng(0).normal(size=300).astype(np.float32)

@@ -32,11 +32,14 @@ from localspec.core.statistics import ChiSquare, Path, combined, critical, fit, 
         (0.99, 60, 88.379),
         (0.999, 1, 10.828),
         (0.999, 10, 29.588),
+        (0.999999, 1, 23.928),
+        (0.9999999, 2, 32.236),
         (0.05, 10, 3.940),
     ],
 )
 def test_critical_values(confidence: float, dof: int, value: float) -> None:
     assert critical(confidence, dof) == pytest.approx(value, abs=6e-4)
+    assert ChiSquare(0.0, dof, dof + 1).critical(confidence) == critical(confidence, dof)
     assert tail(value, dof) == pytest.approx(1.0 - confidence, abs=2e-4)
 
 

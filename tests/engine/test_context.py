@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from localspec.core.draft import EMPTY, Draft, Ids
+from localspec.engine import native
 from localspec.engine.batch import TokenBatch
 from localspec.engine.context import ContextSettings, LlamaContext, common_prefix
 from localspec.engine.memory import Truncation
@@ -264,6 +265,20 @@ def test_a_row_that_is_not_there_is_an_error(plain: LlamaContext, row: int) -> N
     result = plain.evaluate(50, Draft.chain([51, 52]))
     with pytest.raises(IndexError):
         result.logits(row)
+
+
+def test_rows_that_llama_cpp_did_not_keep_are_an_error(
+    plain: LlamaContext, plain_reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers with a null pointer, which as an address of numbers would end the process."""
+    plain.prefill(TEXT)
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "logits_address", lambda _: None)
+        result = plain.evaluate(50, EMPTY)
+        with pytest.raises(DecodeError, match="kept no logits"):
+            result.logits(0)
+    plain.rewind(len(TEXT))
+    assert_intact(plain, plain_reference, TEXT)
 
 
 def test_a_row_read_too_late_is_caught(plain: LlamaContext) -> None:

@@ -27,6 +27,7 @@ def test_every_build_has_a_cpu() -> None:
 def test_layers_go_to_the_gpus_and_to_nothing_else() -> None:
     found = [device("CPU", "cpu"), device("BLAS", "accel"), device("CUDA0", "gpu"), device("CUDA1", "gpu")]
     assert [gpu.name for gpu in compute_devices(found)] == ["CUDA0", "CUDA1"]
+    assert [each.is_gpu for each in found] == [False, False, True, True]
     assert compute_devices(found[:2]) == []
 
 
@@ -35,6 +36,7 @@ def test_an_integrated_gpu_counts_only_when_there_is_no_other() -> None:
     inside, real = device("Vulkan1", "igpu"), device("Vulkan0", "gpu")
     assert compute_devices([inside, real]) == [real]
     assert compute_devices([inside]) == [inside]
+    assert inside.is_gpu
 
 
 def test_threads_are_within_what_the_process_may_use() -> None:
@@ -68,6 +70,25 @@ def test_a_restricted_process_counts_only_its_own_cores(monkeypatch: pytest.Monk
 def test_without_topology_half_the_threads_are_taken_for_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     siblings(monkeypatch, dict.fromkeys(range(8), ""))
     assert default_threads() == 4
+
+
+def test_where_the_system_does_not_tell_all_cpus_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some sandboxes refuse the question which cpus a process may use."""
+
+    def refuse(_: int) -> set[int]:
+        raise OSError("not permitted")
+
+    siblings(monkeypatch, {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"})
+    monkeypatch.setattr(os, "sched_getaffinity", refuse, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert default_threads() == 2
+
+
+def test_a_mac_has_no_hyper_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    siblings(monkeypatch, dict.fromkeys(range(8), ""))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert default_threads() == 8
 
 
 def test_one_cpu_is_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

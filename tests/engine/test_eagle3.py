@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.core.draft import Draft, Ids
+from localspec.engine import native
 from localspec.engine.base import FeatureSpec
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.eagle3 import CHUNK, FEW, Eagle3Head
 from localspec.engine.model import LlamaModel
+from localspec.engine.native import lib
 from localspec.errors import ContextFullError, DecodeError, LoadError
 from tests import zoo
 from tests.eagle3 import KINDS, Kind, Reference, tiny_eagle3, verifier_ends
@@ -242,3 +244,67 @@ def test_layers_that_the_verifier_does_not_have_are_told(verifier: LlamaContext,
     with LlamaModel(path, gpu_layers=0) as model, pytest.raises(LoadError, match="layer 9"):
         Eagle3Head(model, verifier, SETTINGS)
     assert verifier.dependants == 0
+
+
+def test_a_row_that_is_not_there_is_an_error(verifier: LlamaContext, head: Eagle3Head) -> None:
+    verifier.prefill(TEXT[:9], logits=False)
+    result = head.follow(TEXT[:10])
+    assert result is not None
+    for row in (-1, 1):
+        with pytest.raises(IndexError, match=f"row {row} of 1"):
+            result.logits(row)
+
+
+def test_a_rewound_head_reads_what_follows_anew(verifier: LlamaContext, head: Eagle3Head) -> None:
+    """Also when it was in the middle of a draft, and further than it ever was."""
+    expected = follow(head, verifier, TEXT[:30]).copy()
+    head.step(7)
+    head.rewind(20)
+    assert head.nodes == min(SETTINGS.draft_room, SETTINGS.capacity - 19)
+    before = head.evaluated
+    assert_alike(follow(head, verifier, TEXT[:30]), expected)
+    assert head.evaluated == before + 10, "the pairs from the token before the cut on"
+    head.rewind(1000)
+    assert_alike(follow(head, verifier, TEXT[:30]), expected)
+    head.rewind(0)
+    assert_alike(follow(head, verifier, TEXT[:30]), expected)
+
+
+def test_a_head_that_nobody_asks_costs_the_verifier_nothing(verifier: LlamaContext, head: Eagle3Head) -> None:
+    head.listen(False)
+    verifier.prefill(TEXT[:20], logits=False)
+    assert head.capture.end == 0
+    assert head.follow(TEXT[:21]) is None
+    head.listen(True)
+    assert head.capture.on
+    before = verifier.evaluated
+    row = follow(head, verifier, TEXT[:21])
+    assert verifier.evaluated == before + 20, "what it missed is evaluated again"
+    head.listen(True)
+    assert_alike(follow(head, verifier, TEXT[:21]), row)
+
+
+def test_no_memory_for_a_head_leaves_the_verifier_as_it_was(
+    verifier: LlamaContext, head_models: dict[Kind, LlamaModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The context of a head is made last: a verifier must not go on collecting rows for a head that is not there."""
+    verifier.prefill(TEXT[:20], logits=False)
+    with monkeypatch.context() as broken:
+        broken.setattr(lib, "llama_init_from_model", lambda *_: None)
+        with pytest.raises(LoadError, match="could not make a context for the head") as caught:
+            Eagle3Head(head_models[KINDS[0]], verifier, SETTINGS)
+    assert "--ctx-size" in caught.value.hint
+    assert verifier.dependants == 0
+    assert not verifier._listening.captures
+    assert verifier.tokens.tolist() == TEXT[:20].tolist()
+
+
+def test_a_build_that_cannot_tell_which_layers_a_head_reads(
+    verifier: LlamaContext, head_models: dict[Kind, LlamaModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function is not declared for C; another llama-cpp-python may have it under another name, or not at all."""
+    monkeypatch.setattr(native, "_target_layers", None)
+    with pytest.raises(LoadError, match="cannot tell which layers") as caught:
+        Eagle3Head(head_models[KINDS[0]], verifier, SETTINGS)
+    assert "llama-cpp-python" in caught.value.hint
+    assert not verifier._listening.captures

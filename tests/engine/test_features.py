@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.core.draft import EMPTY, Draft, Ids
-from localspec.engine import asking
+from localspec.engine import asking, hidden, native
+from localspec.engine import context as context_module
 from localspec.engine.base import FeatureSpec
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.features import Capture
 from localspec.engine.model import LlamaModel
+from localspec.engine.native import lib
 from localspec.errors import DecodeError, LoadError
 from tests import zoo
 
@@ -276,6 +280,156 @@ def test_a_file_that_cannot_be_asked_about_is_an_error(
     monkeypatch.setattr(loaded["llama"], "path", tmp_path / "gone.gguf")
     with pytest.raises(LoadError, match="could not be found out"):
         asking.gives_layer_inputs(loaded["llama"], [1])
+
+
+def test_the_process_that_is_asked_leaves_in_order(loaded: dict[str, LlamaModel]) -> None:
+    """llama.cpp's abort was heard by another copy of ggml, so each question left a core dump or a crash report."""
+    command = [sys.executable, "-m", "localspec.engine.asking", str(loaded["swa"].path), "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, "not a signal"
+    assert "layer input" in done.stderr
+
+
+@pytest.mark.parametrize("error", [OSError("no more processes"), subprocess.TimeoutExpired("python", 120)])
+def test_a_question_that_cannot_be_asked_is_an_error(
+    loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(asking, "_known", {})
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(LoadError, match=r"hidden states of llama could not be found out: .*(processes|120)") as caught:
+        asking.gives_layer_inputs(loaded["llama"], [1])
+    assert "ngram" in caught.value.hint
+    assert asking._known == {}, "it is asked again the next time"
+
+
+@pytest.mark.parametrize("missing", ["set_layer_input", "reserve_graph"])
+def test_a_build_that_cannot_give_layer_inputs_is_not_asked(
+    loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """Another llama-cpp-python may lack these functions: then layers are watched, as for architectures without them."""
+    monkeypatch.setattr(native, missing, None)
+    monkeypatch.setattr(asking, "_ask", lambda *_: pytest.fail("asked"))
+    assert not asking.gives_layer_inputs(loaded["llama"], [1])
+    with LlamaContext(loaded["llama"], SMALL) as context:
+        capture = context.capture(FeatureSpec((1, 3)))
+        assert context.is_watched
+        context.prefill(TEXT[:30], logits=False)
+        watched = capture.rows(0, 30).copy()
+    monkeypatch.undo()
+    assert_alike(watched, fresh(loaded["llama"], FeatureSpec((1, 3)), TEXT[:30]))
+
+
+def test_a_graph_without_known_names_cannot_be_watched(
+    loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of tensors are no promise of llama.cpp: rows that nobody filled must not be taken for hidden states."""
+    monkeypatch.setattr(hidden.Tap, "_look", lambda self, tensor, asks, data: not asks)
+    with LlamaContext(loaded["swa"], SMALL) as context:
+        with pytest.raises(LoadError, match="no tensor of its graph is known as the input of layer 1") as caught:
+            context.capture(FeatureSpec((1,)))
+        assert "ngram" in caught.value.hint
+        assert not context.is_watched, "nobody pays for a callback that sees nothing"
+        assert context.prefill(TEXT[:5]) is not None
+
+
+def test_a_second_listener_of_a_watched_layer_costs_no_new_context(loaded: dict[str, LlamaModel]) -> None:
+    with LlamaContext(loaded["swa"], SMALL) as context:
+        first = context.capture(FeatureSpec((1,)))
+        context.prefill(TEXT[:20], logits=False)
+        second = context.capture(FeatureSpec((1,)))
+        assert context.length == 20, "the text was not thrown away"
+        context.prefill(TEXT[:30], logits=False)
+        assert np.array_equal(first.rows(0, 30), second.rows(0, 30))
+
+
+def test_a_capture_may_outlive_its_context(loaded: dict[str, LlamaModel]) -> None:
+    context = LlamaContext(loaded["llama"], SMALL)
+    capture = context.capture(FeatureSpec((1,)))
+    context.prefill(TEXT[:9], logits=False)
+    context.close()
+    context.release(capture)
+    assert capture.rows(0, 9).shape == (9, loaded["llama"].width)
+
+
+@pytest.mark.parametrize("spec", [FeatureSpec(final=True), FeatureSpec((4,))], ids=["final rows", "last layer"])
+@pytest.mark.parametrize("fails", ["llama_init_from_model", "llama_decode"])
+def test_a_trial_that_cannot_be_made_is_a_no(
+    loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch, spec: FeatureSpec, fails: str
+) -> None:
+    """No memory for the small context that shows what llama.cpp gives: nothing is promised then, and nothing leaks."""
+    freed: list[object] = []
+    free = lib.llama_free
+
+    def noted(handle: object) -> None:
+        freed.append(handle)
+        free(handle)
+
+    with LlamaContext(loaded["llama"], SMALL) as context:
+        monkeypatch.setattr(lib, "llama_free", noted)
+        monkeypatch.setattr(lib, fails, lambda *_: None if fails == "llama_init_from_model" else 1)
+        with pytest.raises(LoadError, match=r"llama\.cpp (gives no logits|does not give what leaves the last layer)"):
+            context.capture(spec)
+        assert bool(freed) == (fails == "llama_decode")
+        monkeypatch.undo()
+        assert context.prefill(TEXT[:5]) is not None
+
+
+def test_a_last_layer_that_is_never_written_is_refused(
+    loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp says nothing: the buffer is there and keeps what stood in it, or it is not there at all."""
+    stale = np.zeros((1, loaded["llama"].width), dtype=np.float32)
+    with LlamaContext(loaded["llama"], SMALL) as context:
+        for address in (stale.ctypes.data, None):
+            monkeypatch.setattr(native, "nextn_address", lambda _, found=address: found)
+            with pytest.raises(LoadError, match="leaves the last layer of llama"):
+                context.capture(FeatureSpec((4,)))
+
+
+def test_what_leaves_the_last_layer_is_read_where_it_is_given(
+    loaded: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tiny model gives it, so llama.cpp's part is played: switched on and off by need, read from its own buffer."""
+    model, switched = loaded["llama"], list[bool]()
+    buffer = np.random.default_rng(3).standard_normal((SMALL.batch, model.width)).astype(np.float32)
+    monkeypatch.setattr(context_module, "check_last_layer", lambda model, watched: None)
+    monkeypatch.setattr(native, "set_nextn", lambda handle, on, masked: switched.append(on))
+    monkeypatch.setattr(native, "nextn_address", lambda handle: buffer.ctypes.data)
+    with LlamaContext(model, SMALL) as context:
+        capture = context.capture(FeatureSpec((4, 1)))
+        context.prefill(TEXT[:20], logits=False)
+        rows = capture.rows(0, 20).copy()
+        assert np.array_equal(rows[:, : model.width], buffer[:20])
+        context.release(capture)
+    assert switched == [True, False]
+    assert_alike(rows[:, model.width :], fresh(model, FeatureSpec((1,)), TEXT[:20]))
+
+
+def test_a_buffer_that_moves_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp makes it anew when more is asked for; views are kept by address, and not for ever."""
+    buffers = [np.full((4, 2), number, dtype=np.float32) for number in range(150)]
+    rows = hidden.HiddenRows(None, width=2, layers=9, batch=4)
+    for number, buffer in enumerate(buffers):
+        monkeypatch.setattr(native, "layer_input_address", lambda handle, layer, at=buffer.ctypes.data: at)
+        for _ in range(2):
+            assert rows.read(FeatureSpec((1,)), slice(1, 3)).tolist() == [[number, number]] * 2
+    assert len(rows._views) <= 65
+
+
+@pytest.mark.parametrize("size", [8 * 4 * 5, 8 * 4 + 4], ids=["more rows than a batch", "no whole rows"])
+def test_a_tensor_of_another_shape_is_not_copied(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """A tensor may have the name of a layer's output and be something else; copying it would write past the rows."""
+    tap = hidden.Tap([1], width=8, batch=4)
+    tap.on = True
+    monkeypatch.setattr(tap, "_name", lambda tensor: b"l_out-0")
+    monkeypatch.setattr(tap, "_bytes", lambda tensor: size)
+    monkeypatch.setattr(tap, "_copy", lambda *_: pytest.fail("copied"))
+    assert tap._look(1, True, None), "it is asked for"
+    assert tap._look(1, False, None), "the evaluation goes on"
+    assert not tap.seen
 
 
 # -- the store alone --------------------------------------------------------------------------------------------------

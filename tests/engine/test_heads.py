@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.engine import ggml
+from localspec.engine.dequantise import dequantise
 from localspec.engine.eagle1graph import Eagle1Graph, Sizes
 from localspec.engine.graph import Buffer, Machine, Stored
 from localspec.engine.medusa import MedusaGraph
@@ -291,6 +292,16 @@ def test_a_row_of_any_format_can_be_looked_up(kind: str) -> None:
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
+def test_types_without_numbers_are_refused() -> None:
+    """ggml keeps places for types that were given up, like 4."""
+    assert dequantise(np.array([1.5, -2.0], dtype=np.float32).tobytes(), 0, 2).tolist() == [1.5, -2.0]
+    assert dequantise(np.array([1.5, -2.0], dtype=np.float16).tobytes(), 1, 2).tolist() == [1.5, -2.0]
+    for kind, data in ((4, bytes(99)), (1, b"123"), (0, b"123")):
+        with pytest.raises(LoadError, match=f"tensors of ggml type {kind} cannot be read") as caught:
+            dequantise(data, kind, 2)
+        assert caught.value.hint
+
+
 def test_a_device_that_is_not_there() -> None:
     with pytest.raises(LoadError, match="CUDA99 cannot be used"):
         Machine(device="CUDA99", threads=1)
@@ -303,13 +314,45 @@ def test_a_device_that_cannot_keep_the_cache(monkeypatch: pytest.MonkeyPatch) ->
         Eagle()
 
 
-def test_no_room_is_an_error_with_a_sentence() -> None:
+def test_no_room_is_an_error_with_a_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    """ggml's own complaint once went to the terminal as well: a second copy of it had been loaded, with another log."""
     machine = Machine(device=None, threads=1)
-    with pytest.raises(LoadError, match="no room for a head's cache"):
+    with pytest.raises(LoadError, match=r"no room for a head's cache: \w+"):
         Buffer(machine, {"huge": ((1 << 40, 1 << 10), 0)}, what="a head's cache")
+    assert capfd.readouterr().err == ""
     machine.close()
     with pytest.raises(DecodeError, match="closed"):
         _ = machine.main
+
+
+def test_a_graph_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device may fail in the middle; old numbers must not be read as its answer, and the head can be closed."""
+    tensors, _ = kept(medusa_shapes(1, False), "F32")
+    rest, output = split(tensors)
+    head = MedusaGraph(rest, output, width=WIDTH, heads=3, blocks=1)
+    with monkeypatch.context() as broken:
+        broken.setattr(ggml.lib(), "backend_sched_graph_compute", lambda *_: -1)
+        with pytest.raises(DecodeError, match=r"could not compute the head \(code -1\)"):
+            head.guess(np.zeros(WIDTH, dtype=np.float32))
+    assert len(head.guess(np.zeros(WIDTH, dtype=np.float32))) == 3
+    head.close()
+
+
+def test_a_cpu_that_takes_no_number_of_threads_computes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ggml.lib(), "backend_reg_get_proc_address", lambda *_: None)
+    assert ggml.thread_setter(ggml.lib().backend_dev_by_type(0)) is None
+    tensors, values = kept(medusa_shapes(1, False), "F32")
+    rest, output = split(tensors)
+    head = MedusaGraph(rest, output, width=WIDTH, heads=3, blocks=1, threads=2)
+    hidden = np.random.default_rng(0).standard_normal(WIDTH).astype(np.float32)
+    assert off(head.guess(hidden), heads.medusa(values, hidden, heads=3, blocks=1)) < CLOSE
+    head.close()
+
+
+def test_a_function_that_is_not_bound_is_named() -> None:
+    """ctypes would call anything with the wrong types of arguments."""
+    with pytest.raises(AttributeError, match="ggml's cross_entropy_loss is not bound"):
+        ggml.lib().cross_entropy_loss()
 
 
 def test_everything_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:

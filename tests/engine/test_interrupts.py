@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -149,3 +149,83 @@ def test_an_error_of_the_question_is_raised(plain: LlamaContext) -> None:
     with pytest.raises(ZeroDivisionError):
         long_prefill(plain, cancelled)
     assert plain.prefill([5, 6, 7]) is not None
+
+
+def test_b25_an_exit_that_ctypes_cannot_pass_on_ends_the_evaluation(plain: LlamaContext) -> None:
+    """What falls between C and the first line of the question reaches Python's hook only."""
+
+    def cancelled() -> bool:
+        sys.unraisablehook(SimpleNamespace(exc_value=SystemExit(3)))  # type: ignore[arg-type]
+        return False
+
+    with pytest.raises(SystemExit) as caught:
+        long_prefill(plain, cancelled)
+    assert caught.value.code == 3
+    assert plain.length == 0
+    assert plain.prefill([5, 6, 7]) is not None
+
+
+def test_errors_of_others_go_where_they_always_went(plain: LlamaContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finaliser that fails during an evaluation is none of our business, and ends nothing."""
+    heard: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: heard.append(found.exc_value))
+
+    class Failing:
+        def __del__(self) -> None:
+            raise ValueError("a finaliser")
+
+    once = [Failing()]
+
+    def cancelled() -> bool:
+        once.clear()
+        return False
+
+    long_prefill(plain, cancelled)
+    assert [str(error) for error in heard] == ["a finaliser"]
+    assert plain.length == len(TEXT) * 4
+
+
+@pytest.mark.parametrize("kind", CHOSEN, ids=str)
+def test_b25_an_interrupt_right_behind_llama_cpps_work_leaves_the_text_as_it_was(
+    context: LlamaContext, reference: Reference, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens are in the cache and Python has not taken note of them."""
+    context.prefill(TEXT[:20])
+    decode = context._decode
+
+    def interrupted(batch: Any) -> int:
+        decode(batch)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(context, "_decode", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            context.prefill(TEXT)
+    assert context.tokens.tolist() == TEXT[: context.length]
+    assert context.length in (0, 20), "what a recurrent memory cannot go back to is read again, by who needs it"
+    result = context.prefill(TEXT)
+    assert result is not None
+    assert np.abs(result.logits(0) - reference.rows(TEXT)[0]).max() < kind.tolerance
+
+
+@pytest.mark.parametrize("kind", CHOSEN, ids=str)
+def test_b25_an_interrupt_while_forgetting_empties_the_cache(
+    context: LlamaContext, reference: Reference, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows then what the cache holds. The rewind that follows reads nothing again: someone may be waiting."""
+    context.prefill(TEXT)
+    context.evaluate(9, DRAFT)
+
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(context.memory, "retreat", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            context.rewind(len(TEXT))
+    before = context.evaluated
+    context.rewind(len(TEXT))
+    assert (context.length, context.evaluated) == (0, before)
+    result = context.prefill(TEXT)
+    assert result is not None
+    assert np.abs(result.logits(0) - reference.rows(TEXT)[0]).max() < kind.tolerance

@@ -13,6 +13,8 @@ from localspec.engine.base import Pass
 from localspec.engine.context import ContextSettings, LlamaContext
 from localspec.engine.memory import Snapshots, StateCopy, Truncation
 from localspec.engine.model import LlamaModel
+from localspec.engine.native import lib
+from localspec.errors import LoadError
 from tests.engine.kinds import Kind
 from tests.engine.reference import Reference
 
@@ -194,3 +196,46 @@ def count_evaluated(context: LlamaContext) -> list[int]:
 
     context._decode = counting  # type: ignore[method-assign]
     return sizes
+
+
+@pytest.mark.parametrize("name", ["llama", "jamba"])
+@pytest.mark.parametrize("lie", ["starts over", "does nothing"])
+def test_a_memory_that_cannot_forget_is_refused_at_load(
+    models: dict[str, LlamaModel], monkeypatch: pytest.MonkeyPatch, name: str, lie: str
+) -> None:
+    """llama.cpp often says yes where it should not; rejected tokens would then stay in sight of all that follows."""
+
+    def retreat(self: Truncation | StateCopy, length: int, *, reached: int, last_pass: int) -> int:
+        if lie == "does nothing":
+            return length
+        lib.llama_memory_clear(self._memory, False)
+        return 0
+
+    for memory in (Truncation, Snapshots, StateCopy):
+        monkeypatch.setattr(memory, "retreat", retreat)
+    settings = ContextSettings(capacity=64, flash_attn="off")
+    freed: list[object] = []
+    free = lib.llama_free
+
+    def noted(handle: object) -> None:
+        freed.append(handle)
+        free(handle)
+
+    monkeypatch.setattr(lib, "llama_free", noted)
+    with pytest.raises(LoadError, match=f"{name}.*cannot forget rejected tokens") as caught:
+        LlamaContext(models[name], settings)
+    assert "report the architecture" in caught.value.hint
+    assert len(freed) == 1, "a context that is refused does not stay in memory"
+    monkeypatch.undo()
+    with LlamaContext(models[name], settings) as context:
+        assert context.prefill([5, 6, 7]) is not None
+
+
+def test_a_window_that_has_moved_on_starts_over(models: dict[str, LlamaModel]) -> None:
+    """What lies before the window is gone: going back to it means reading again, never a cache with a hole."""
+    with LlamaContext(models["swa"], ContextSettings(capacity=1024, batch=32, flash_attn="off")) as context:
+        context.prefill([5 + i % 250 for i in range(500)])
+        before = context.evaluated
+        context.rewind(100)
+        assert context.length == 100
+        assert context.evaluated == before + 100

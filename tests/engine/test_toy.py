@@ -89,6 +89,14 @@ def test_a_prefill_can_be_cancelled(toy: ToyContext) -> None:
     assert toy.tokens.tolist() == [*TEXT, 7, 8]
 
 
+def test_progress_counts_the_tokens_that_are_new(toy: ToyContext) -> None:
+    """Where the whole text was there, one token is evaluated again: it once was one of none."""
+    seen: list[tuple[int, int]] = []
+    toy.prefill([*TEXT, 7, 8], progress=lambda done, total: seen.append((done, total)))
+    toy.prefill([*TEXT, 7, 8], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2), (1, 1)]
+
+
 def test_a_blurred_toy_is_a_draft_that_often_agrees() -> None:
     sharp, blurred = ToyModel(seed=1), ToyModel(seed=1, blur=0.2)
     pairs = [(before, last) for before in range(27) for last in range(27)]

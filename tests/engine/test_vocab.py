@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.engine.model import LlamaModel
+from localspec.engine.native import lib
 from localspec.engine.vocab import LlamaVocab
 from localspec.errors import EngineError, LoadError
 from tests import zoo
@@ -104,6 +106,35 @@ def test_every_end_is_an_end(vocab: LlamaVocab) -> None:
 def test_an_id_outside_is_an_error_and_no_crash(vocab: LlamaVocab, token: int) -> None:
     with pytest.raises(EngineError, match="263"):
         vocab.piece(token)
+
+
+def test_a_long_token_comes_whole(folder: Path) -> None:
+    """Some vocabularies have tokens of dozens of blanks or dashes: more than the first guess of their size."""
+    long = "-" * 150
+    with opened(folder, "long", zoo.byte_vocabulary().renamed({200: long})) as model:
+        assert model.vocab.piece(200) == long.encode()
+
+
+def test_a_text_of_more_tokens_than_bytes_is_asked_for_again(
+    vocab: LlamaVocab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer may put more in front of a text than it has bytes: llama.cpp then says how much room it wants."""
+    rooms: list[int] = []
+
+    def tokenize(handle: object, data: bytes, size: int, ids: Any, room: int, special: bool, parse: bool) -> int:
+        rooms.append(room)
+        if room < 40:
+            return -40
+        ids[:40] = range(40)
+        return 40
+
+    monkeypatch.setattr(lib, "llama_tokenize", tokenize)
+    assert vocab.tokenize("a", add_special=True, parse_special=False) == list(range(40))
+    assert rooms == [9, 40]
+    monkeypatch.setattr(lib, "llama_tokenize", lambda *_: -40)
+    with pytest.raises(EngineError, match="could not tokenise a text of 1 bytes") as caught:
+        vocab.tokenize("a", add_special=True, parse_special=False)
+    assert caught.value.hint
 
 
 def test_half_a_letter_is_bytes(vocab: LlamaVocab) -> None:

@@ -11,8 +11,12 @@ import pytest
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.core.law import Law
+from localspec.core.rejection import Rejection
+from localspec.core.sampling import Sampling
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.errors import DrafterError
+from localspec.loop.control import FixedLength
+from localspec.loop.proposer import Proposer
 from tests.loop.answers import Setting
 from tests.loop.scripted import Failing, Scripted, following
 
@@ -89,6 +93,23 @@ def test_a_drafter_that_failed_stays_off(toy: Setting) -> None:
     drafter = Failing(following([]), stage="propose", at=2, error=DrafterError("no"))
     toy.answer(PROMPT, drafter=drafter)
     assert drafter.calls == 1
+    assert len(toy.warnings) == 1
+
+
+def test_what_has_failed_is_not_asked_again_in_later_answers(toy: Setting) -> None:
+    """B70: a chat keeps its proposer. Nor is a drafter asked for a draft of nothing."""
+    drafter = Failing(lambda tokens, limit: Draft.chain([1]), stage="propose", at=2, error=DrafterError("no"))
+    proposer = Proposer(drafter, FixedLength(3), vocab=toy.vocab, warn=toy.warnings.append)
+    text = ids(*PROMPT)
+    assert proposer.propose(text, 0, leaves=1) is EMPTY
+    assert drafter.calls == 0
+    assert len(proposer.propose(text, 3, leaves=1)) == 1
+    assert proposer.propose(text, 3, leaves=1) is EMPTY
+    assert (proposer.name, proposer.heard, proposer.is_alive) == ("none", "none", False)
+    calls = drafter.calls
+    proposer.begin(text, sampling=Sampling(temperature=0.0), rule=Rejection(np.random.default_rng(0)), cancelled=bool)
+    assert proposer.propose(text, 3, leaves=1) is EMPTY
+    assert drafter.calls == calls, "begin counts from 0"
     assert len(toy.warnings) == 1
 
 

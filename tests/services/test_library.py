@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.catalog.inventory import inventory
-from localspec.catalog.registry import Registry, read
+from localspec.catalog.registry import Registry, load, read
 from localspec.catalog.store import hub_folder
 from localspec.errors import DownloadError, UsageError
 from localspec.services import library
@@ -166,3 +166,13 @@ def test_check_compares_by_reference(registry: Registry, clean: Path, listener: 
     head = wrecks.unknown_architecture(clean / "head.gguf", "eagle3")
     with pytest.raises(UsageError, match="drafting head"):
         library.check(str(plain), str(head), registry, listener)
+
+
+def test_what_came_with_localspec_is_here_and_stays() -> None:
+    known = load()
+    entry = next(entry for entry in library.list_models(known) if entry.model.is_shipped)
+    assert (entry.state, entry.size) == ("present", entry.model.size)
+    with pytest.raises(UsageError, match="came with localspec") as caught:
+        library.remove(entry.model.name, known)
+    assert "pip uninstall" in caught.value.hint
+    assert entry.paths[0].is_file()
