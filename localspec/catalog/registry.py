@@ -28,6 +28,7 @@ else:
 
 PACKAGE = Path(str(resources.files("localspec")))
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_DEEP = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]+[ \t]*\.[ \t]*){32}")  # tables in tables: memory grows with the square of the depth
 _TREE = re.compile(r"none|auto|\d+(,\d+)*")
 _NO_DRAFT = ("none", "lookahead")  # drafters that read no second file; ngram may name one for `--drafter auto`
 
@@ -139,6 +140,8 @@ class _Reader:
     def __init__(self, text: str, file: str, folder: Path | None) -> None:
         self._file = file
         self._folder = folder
+        if deep := _DEEP.search(text):
+            raise self._error(text.count("\n", 0, deep.start()) + 1, "", "not valid here: a name with so many dots")
         self._positions = Positions(text)
         try:
             self._table = tomllib.loads(text)

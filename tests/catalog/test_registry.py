@@ -200,3 +200,17 @@ def test_positions_never_fail_and_stay_inside(text: str) -> None:
 def test_any_text_is_read_or_refused_with_a_line(text: str) -> None:
     with pytest.raises(RegistryError, match="line"):
         read(text, "f")  # never a registry: no pair is called by these letters and is complete
+
+
+@pytest.mark.parametrize("key", ["a." * 10_000 + "a", '"a" . ' * 40 + "a", "[" + "pairs." * 40 + "x]"])
+def test_tables_in_tables_without_end_are_refused_before_they_fill_the_memory(key: str) -> None:
+    """Sixteen kilobytes of dots took 470 MiB."""
+    line = key if key.startswith("[") else f"{key} = 1"
+    with pytest.raises(RegistryError, match=r"own\.toml, line 2: .*so many dots"):
+        read(f"default = 'p'\n{line}\n", "own.toml")
+
+
+def test_dots_in_file_names_are_no_tables_in_tables() -> None:
+    name = "a." * 20 + "gguf"
+    text = f"default = 'p'\n[models.m]\nsource = '{name}'\n[pairs.p]\nverifier = 'm'\ndrafter = 'ngram'\n"
+    assert str(read(text, "own.toml").model("m").source) == name
