@@ -28,7 +28,7 @@ else:
 
 PACKAGE = Path(str(resources.files("localspec")))
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_DEEP = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]+[ \t]*\.[ \t]*){32}")  # tables in tables: memory grows with the square of the depth
+_DEEP = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]+[ \t]*\.[ \t]*){32}")  # tables in tables: their memory is quadratic
 _TREE = re.compile(r"none|auto|\d+(,\d+)*")
 _NO_DRAFT = ("none", "lookahead")  # drafters that read no second file; ngram may name one for `--drafter auto`
 
