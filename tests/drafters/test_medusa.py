@@ -107,8 +107,7 @@ def test_only_what_pays_is_drafted() -> None:
     def choosy(joints: Sequence[float]) -> int:
         return sum(joint > 0.2 for joint in joints)
 
-    wide = budget(32, tree=Growth(nodes=32))
-    allowed = type(wide)(**{**vars(wide), "choose": choosy})
+    allowed = budget(32, tree=Growth(nodes=32))._replace(choose=choosy)
     draft = medusa(THREE).propose(TEXT, allowed)
     assert sorted(shown(draft)) == [[1]]
 
