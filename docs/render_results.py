@@ -99,6 +99,11 @@ TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
     "autotree-F32": ("`--tree auto` against every fixed chain, where passes are bound by memory", summary),
     "autotree-Q4_1": ("The same where they are bound by arithmetic", summary),
     "lookahead": ("Lookahead decoding without any draft, SmolLM2-135M Q4_1, T=0", summary),
+    "heads": (
+        "The EAGLE-3 head that comes with localspec (`--drafter eagle3`), against plain decoding: on the Q4_1 that it was "
+        "trained for, where three more rows of a pass cost twice a token, and on the same weights as F32, T=0",
+        summary,
+    ),
     "plain": ("Plain decoding, greedy, the same file and ids", plain),
     "overhead": ("Share of decoding time spent outside llama.cpp, SmolLM2-135M Q4_1", overhead),
     "memory": ("Memory of `localspec run`, SmolLM2-135M Q4_1", memory),

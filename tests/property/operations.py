@@ -16,7 +16,7 @@ LAWS = [
     Sampling(**FREE),  # type: ignore[arg-type]
     Sampling(temperature=0.0, repeat_penalty=1.3, penalty_last_n=-1),
     Sampling(temperature=1.5, top_k=5, repeat_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.2),
-    Sampling(temperature=0.7, logit_bias={2: 4.0, 300: 2.0}),
+    Sampling(temperature=0.7, logit_bias={2: 4.0, 250: 2.0}),
 ]
 STOPS = ["a", "e t", "\U0001f600", "éé", "cat", "é😀", "the cat"]
 TEXTS = ["", "a", "one the cat", "é😀", "<|im_end|>", "  \n", "one one one " * 4, "b" * 70, "the cat the"]
