@@ -99,7 +99,7 @@ class LlamaContext:
         self._length = 0
         self._last_pass = 0
         self._open = False
-        self._torn = False  # forgetting was broken off: nobody knows what the cache holds
+        self._torn = False  # forgetting was broken off: nobody knows what the cache holds, so it counts as empty
         self._draft = EMPTY
         self._grown = False
         self._ticket = 0
@@ -182,11 +182,11 @@ class LlamaContext:
 
     @property
     def length(self) -> int:
-        return self._length
+        return 0 if self._torn else self._length
 
     @property
     def tokens(self) -> Ids:
-        return self._tokens[: self._length]
+        return self._tokens[: self.length]
 
     # -- reading ahead ------------------------------------------------------------------------------------------------
 
