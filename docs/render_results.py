@@ -100,7 +100,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
     "autotree-Q4_1": ("The same where they are bound by arithmetic", summary),
     "lookahead": ("Lookahead decoding without any draft, SmolLM2-135M Q4_1, T=0", summary),
     "heads": (
-        "The EAGLE-3 head that comes with localspec (`--drafter eagle3`), against plain decoding: on the Q4_1 that it was "
+        "The EAGLE-3 head that comes with localspec (`--drafter eagle3`), against plain: on the Q4_1 that it was "
         "trained for, where three more rows of a pass cost twice a token, and on the same weights as F32, T=0",
         summary,
     ),

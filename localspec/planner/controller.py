@@ -32,7 +32,6 @@ LEVELS = 20  # steps in which the sureness of a token counts
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 LEAST = 0.005  # the least a row costs: what is less is noise
 FREE = 0.01  # a draft that costs less is always asked for
-REST = 3  # a lookup that costs more is asked only every so many rounds while it finds nothing
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
 HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
 BEHIND = 4  # tokens that a drafter may have missed without its next draft being slower
@@ -98,7 +97,6 @@ class AutoLength:
         self._bars: dict[int, float] = {}  # by depth and level: what a token there has to be worth
         self._bars_limit = 0  # the limit they hold for
         self._idle = 0  # rounds without a draft
-        self._vain = 0  # rounds in a row in which it was asked and drafted nothing
         self._gap = FIRST_GAP
         self._missed = 0  # tokens emitted since the drafter was asked last
         self._context = 0
@@ -112,7 +110,7 @@ class AutoLength:
         self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         self._cut = room < self._longest
         rounds = self._books.rounds
-        if room > 0 and self._passes.is_known and not (self._vain >= FIRST_GAP and self._rests()):
+        if room > 0 and self._passes.is_known:
             if rounds - self._fresh >= FRESH or rounds < FIRST_ROUNDS:
                 self._fresh, self._reach, self._bars_limit = rounds, 0, 0
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
@@ -170,7 +168,6 @@ class AutoLength:
         self._acceptance.observe(report.accepted, report.refused, report.confidences)
         if not spent:
             return
-        self._vain = 0 if report.drafted else self._vain + 1
         self._learn_draft(report.draft_s, steps)
         self._attempts.observe(rows=rows, steps=steps, emitted=emitted, look=self._looking)
         if self._lately:
@@ -289,10 +286,6 @@ class AutoLength:
         if not self._looking:
             self._looking, self._rival = self._books.purse > price, self._books.worth
         return self._looking
-
-    def _rests(self) -> bool:
-        """Is it a lookup that costs something beside a verifier this fast, and that may skip this round?"""
-        return self.lookup and self._step.value > FREE * self._passes.plain and self._books.rounds % REST > 0
 
     # How far: a drafter that does not say how sure it is.
 

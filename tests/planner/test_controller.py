@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.loop.control import Controller, RoundReport
 from localspec.planner.books import ALLOWANCE, PURSE
-from localspec.planner.controller import LENGTHS, REST, AutoLength
+from localspec.planner.controller import LENGTHS, AutoLength
 from localspec.planner.profile import Profile
 from tests.planner.simulation import SHAPES, Machine, Run, Text, best_fixed, fixed_speed, play, text
 
@@ -331,24 +331,3 @@ def test_a_round_costs_little() -> None:
     for name, arguments in calls:
         methods[name](*arguments)
     assert (time.process_time() - started) / len(run.lengths) < 150e-6
-
-
-@pytest.mark.parametrize(("cost", "share"), [(0.002, 1.0), (0.02, 1 / 3)])
-def test_a_lookup_that_finds_nothing_is_asked_less_where_asking_costs_something(cost: float, share: float) -> None:
-    """Beside a verifier of 6 ms a lookup of 0.1 ms is 2 % of the time; beside a large one it is nothing."""
-    controller = AutoLength(lookup=True)
-
-    def asked(rounds: int, sureness: float) -> float:
-        count = 0
-        for _ in range(rounds):
-            limit = controller.limit(15)
-            drafted = int(limit > 0 and controller.pays(1, sureness))
-            count += limit > 0
-            spent = cost if limit else 0.0
-            controller.observe(RoundReport(drafted, drafted, drafted, False, spent, 1.0 + drafted / 4, 0))
-        return count / rounds
-
-    asked(60, sureness=0.01)
-    assert asked(60, sureness=0.01) == pytest.approx(share)
-    asked(REST, sureness=0.95)
-    assert asked(20, sureness=0.95) == 1.0, "it found something and is asked again every time"
