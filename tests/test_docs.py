@@ -109,7 +109,7 @@ def results(tmp_path: Path) -> Path:
         "acceptance": document(rules={"T=1, no filters, stock": rule}),
         "memory": document(llama_cpp_mb=100.4, peak_rss_mb=180.2, over_mb=79.8),
         **dict.fromkeys(
-            ("trees", "autotree-F32", "autotree-Q4_1", "lookahead"),
+            ("trees", "autotree-F32", "autotree-Q4_1", "lookahead", "heads"),
             document(summary={"header": ["draft", "per pass"], "rows": [["model tree 4,2,2", "3.54"]]}),
         ),
     }.items():
@@ -122,7 +122,7 @@ def test_every_result_becomes_a_table(results: Path) -> None:
     assert text.startswith("Measured on Linux, a chip, 2 cores, 8 GB, Python 3.12, llama-cpp-python 1.")
     assert text.count("`python -m bench.specbench x`") == len(render_results.TABLES)
     assert "| T=0 | model N=3 | 0.8 | 0.80 (0.70-0.90) | 60 % | 80 % | 2.00 |" in text, "losing rows are shown"
-    assert text.count("| model tree 4,2,2 | 3.54 |") == 4
+    assert text.count("| model tree 4,2,2 | 3.54 |") == 5
     assert "| qa | model N=3 | 1.3 | 1.30 (1.20-1.40) | 60 % | 2.00 |" in text
     assert "| T=1, no filters | stock | 50 % | 70 % | 2.10 |" in text
     assert "| T=0, model | 1.2 % |" in text
