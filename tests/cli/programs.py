@@ -83,6 +83,7 @@ class Screen:
         self._program, self._terminal = pty.fork()
         if self._program == 0:
             os.chdir(ROOT)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may be under nohup
             words = [*command(scripts is not None), *arguments]
             os.execve(words[0], words, environment(scripts, runtime, more))
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
