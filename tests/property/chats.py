@@ -24,8 +24,8 @@ from tests.services.toy_pair import Collected
 PROBE = 9
 Expect = Callable[[Sequence[int], op.How], Said | None]
 """(prompt, wishes) -> the only right answer; None where it is not known."""
-Agree = Callable[[Sequence[int], Answer, Said], bool]
-"""Is the answer to this prompt a beginning of the right one?"""
+Agree = Callable[[Sequence[int], Answer, Said], "bool | None"]
+"""Is the answer to this prompt a beginning of the right one? None behind a near tie: there is no telling."""
 
 
 def equal_so_far(prompt: Sequence[int], answer: Answer, said: Said) -> bool:
@@ -262,9 +262,10 @@ class Chat:
     def _check_against_plain(self, prompt: Sequence[int], answer: Answer, how: op.How, attempts: int) -> None:
         """Where the law leaves one answer only, it is this one, whatever was said, drafted or broken off before."""
         said = self.expect(prompt, _nth(how, attempts))
-        if said is None or not self.agree(prompt, answer, said):
-            assert said is None, f"{answer.tokens} instead of {said.tokens}"
+        agreed = None if said is None else self.agree(prompt, answer, said)
+        if said is None or agreed is None:
             return
+        assert agreed, f"{answer.tokens} instead of {said.tokens}"
         if not self.left_early and not _cancelled(how):
             assert (answer.tokens, answer.text, answer.finish_reason) == (said.tokens, said.text, said.reason)
 

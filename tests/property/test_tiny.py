@@ -76,12 +76,11 @@ class Truth:
         self.gaps[len(text)] = float(first - second)
         return int(result.logits(0).argmax())
 
-    def agree(self, prompt: Sequence[int], answer: Answer, said: Said) -> bool:
-        """Equal up to the first near tie, behind which there is no telling."""
+    def agree(self, prompt: Sequence[int], answer: Answer, said: Said) -> bool | None:
+        """Equal, or None: up to the first near tie."""
         for at, (ours, theirs) in enumerate(zip(answer.tokens, said.uncut, strict=False)):
             if ours != theirs:
-                assert self.gaps[len(prompt) + at] < NEAR_TIE, f"{answer.tokens} instead of {said.uncut}"
-                return False
+                return None if self.gaps[len(prompt) + at] < NEAR_TIE else False
         return len(answer.tokens) <= len(said.uncut)
 
 
