@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 DEFAULT_URL = "https://huggingface.co"
+QUESTIONS, DOWNLOADS = "HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"
 _TRUE = {"1", "ON", "YES", "TRUE"}
 
 
@@ -35,14 +36,24 @@ def masked(text: str) -> str:
 
 def current() -> Endpoint:
     """The hub that the environment names."""
+    _load_client()
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_URL).rstrip("/")
     return Endpoint(
         url=url,
         token=_token(url),
         is_offline=_is_true("HF_HUB_OFFLINE") or _is_true("TRANSFORMERS_OFFLINE"),
-        timeout_s=_seconds("HF_HUB_ETAG_TIMEOUT"),
-        pause_s=_seconds("HF_HUB_DOWNLOAD_TIMEOUT"),
+        timeout_s=_seconds(QUESTIONS),
+        pause_s=_seconds(DOWNLOADS),
     )
+
+
+def _load_client() -> None:
+    """The client takes these for whole numbers when it is loaded and fails on others; here each use reads them."""
+    odd = {name: os.environ.pop(name) for name in (QUESTIONS, DOWNLOADS) if not os.environ.get(name, "10").isdecimal()}
+    try:
+        from huggingface_hub import constants  # noqa: F401
+    finally:
+        os.environ.update(odd)
 
 
 def _token(url: str) -> str | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from localspec.catalog.progress import Progress
@@ -36,8 +36,11 @@ def hub_folder() -> Path:
 
 
 @contextmanager
-def locked(path: Path, what: str, progress: Progress) -> Iterator[None]:
-    """Hold the lock file `path`: of several processes that want the same file, one fetches and the others wait."""
+def exclusive(path: Path, taken: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file `path`; who is killed lets go of it.
+
+    `taken` is called when another process holds it: it says so, or raises; if it returns, the other is waited for.
+    """
     from filelock import FileLock, SoftFileLock, Timeout
 
     make_folder(path.parent)
@@ -45,7 +48,7 @@ def locked(path: Path, what: str, progress: Progress) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        progress.note(f"Another process is fetching {what}; waiting for it.")
+        taken()
         lock.acquire()
     except NotImplementedError:
         # Some network file systems have no locks; a file that only one process can create does the same, if less well.
@@ -55,6 +58,11 @@ def locked(path: Path, what: str, progress: Progress) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def locked(path: Path, what: str, progress: Progress) -> AbstractContextManager[None]:
+    """`exclusive`: of several processes that want the same file, one fetches and the others wait."""
+    return exclusive(path, lambda: progress.note(f"Another process is fetching {what}; waiting for it."))
 
 
 def make_folder(folder: Path) -> None:

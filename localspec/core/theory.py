@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Probs = npt.NDArray[np.floating]
 WORTH = 1.05
-"""Least expected speed-up that is called worth it: forecasts are right to within some percent: less may lose."""
+"""Least expected speed-up that is called worth it: forecasts are right to some percent only, and less may lose."""
 
 
 def tokens_per_pass(alpha: float, N: int) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from localspec.catalog.store import exclusive
 from localspec.errors import UsageError
 
 LOCK = ".lock"
@@ -13,21 +14,10 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Make `folder` and keep others out of it; who is killed lets go of it. Raises `UsageError` when it is taken."""
-    from filelock import FileLock, Timeout
+    """Make `folder` and keep others out of it. Raises `UsageError` when it is taken."""
 
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UsageError(
-            f"another process is at work in {folder}", hint="Wait for it to end, or name another folder."
-        ) from None
-    except NotImplementedError:  # some network file systems have no locks
+    def taken() -> None:
+        raise UsageError(f"another process is at work in {folder}", hint="Wait for it to end, or name another folder.")
+
+    with exclusive(folder / LOCK, taken):
         yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
