@@ -54,6 +54,15 @@ class NgramIndex:
             self._append(token)
         return kept
 
+    @property
+    def longest_size(self) -> int:
+        """The largest size whose n-gram at the end of the text stood there before, 0: none."""
+        if self.text:
+            for size in reversed(self.sizes):
+                if self._older[size][-1] >= 0:
+                    return size
+        return 0
+
     def matches(self, count: int, *, longest: int) -> list[Match]:
         """Up to `count` earlier places that read like the end of the text, longest first, then most recent first.
 

@@ -32,6 +32,9 @@ class Support(IntEnum):
         return cls.AGREED if 2 * agreeing > places else cls.CONTESTED
 
 
+FIRST_GUESSES = (Support.CONTESTED, Support.SINGLE, Support.AGREED)
+
+
 class Guess(NamedTuple):
     """A foretold token. `length`: tokens of the match up to it, those foretold before it included.
 
@@ -70,6 +73,11 @@ class Trust:
         """How likely `guess` is right, given that the guesses before it are."""
         column = self._column[min(guess.length, LONGEST) - 1]
         return self._right[guess.support][column] / self._tested[guess.support][column]
+
+    def most(self, length: int) -> float:
+        """The most that any first guess behind a match of this length can have."""
+        column = self._column[min(length, LONGEST) - 1]
+        return max(self._right[support][column] / self._tested[support][column] for support in FIRST_GUESSES)
 
     def learn(self, guess: Guess, *, right: bool) -> None:
         """Count one tested guess."""

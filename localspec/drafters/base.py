@@ -31,6 +31,7 @@ class Budget(NamedTuple):
             draft pass, for `depth`
     asks    False when `pays` says yes to everything, so that a confidence need not be computed for it
     price   n -> what a verifier pass over n tokens costs, in plain passes, as far as it is known
+    may_pay  probability -> could a draft pay whose first token is right with at most that? Before looking any closer
     turns   for one that asks other drafters: whom, in order, with their own budgets, to be taken one by one; None: it
             decides itself
     """
@@ -44,6 +45,7 @@ class Budget(NamedTuple):
     widen: Callable[[int, Sequence[float]], int] = lambda depth, joints: len(joints)
     asks: bool = True
     price: Callable[[int], float] = lambda count: 1.0
+    may_pay: Callable[[float], bool] = lambda confidence: True
     turns: Callable[[], Iterable[tuple[str, Budget]]] | None = None
 
 

@@ -32,6 +32,8 @@ from localspec.errors import UsageError
 
 WIDER = 4
 """A tree looks at so many times the places that a chain compares: it has room for what followed longer ago."""
+CLOSER = 4
+"""A chain looks closely, at the latest, every so many tokens."""
 LEAST = 0.02
 """A node that is taken once in fifty rounds is never worth its row."""
 MOST_BYTES = 8 * 2**20
@@ -91,6 +93,8 @@ class Ngram:
         self._text = tokens
         self._foretold = Foretold(self._trust)
         if budget.tree is None:
+            if self._is_idle(budget):
+                return EMPTY
             return self._chain(self._places(tokens, self.options.candidates), budget)
         places = self._places(tokens, WIDER * self.options.candidates)
         if isinstance(budget.tree, Shape):
@@ -113,6 +117,18 @@ class Ngram:
     def _keep(self) -> None:
         if self.options.remember and len(self._text):
             self._lender.remember(self.name, self._text.copy())
+
+    def _is_idle(self, budget: Budget) -> bool:
+        """Does the size of the match alone say that nothing can pay? Every fourth time a closer look is taken anyway:
+
+        what became of guesses that were not drafted is learned from, too.
+        """
+        if self._libraries or not budget.asks:
+            return False
+        size = self._index.longest_size
+        if size == self.options.max_ngram or not len(self._index) % CLOSER:
+            return False
+        return not size or not budget.may_pay(self._trust.most(size))
 
     def _places(self, tokens: Ids, count: int) -> list[Place]:
         """Up to `count` places that read like the end of `tokens`, longest first, its own before others."""

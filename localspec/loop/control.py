@@ -19,6 +19,8 @@ class RoundReport(NamedTuple):
     drafter        whose draft it was, where there are several
     confidences    what the drafter said, before drawing, of the tokens at each depth of the path that was tested; may
                    be shorter than that path
+    rounds         that are told as one: alike, without a draft; the times are those of one of them, the context that of
+                   the first
     """
 
     drafted: int
@@ -31,6 +33,7 @@ class RoundReport(NamedTuple):
     confidences: tuple[float, ...] = ()
     taken: tuple[float, ...] = ()
     drafter: str = ""
+    rounds: int = 1
 
 
 class Controller(Protocol):
@@ -42,7 +45,19 @@ class Controller(Protocol):
         ...
 
     def limit(self, room: int) -> int:
-        """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
+        """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass. Asked before every round but in a rest."""
+        ...
+
+    @property
+    def rest(self) -> int:
+        """How many rounds may now pass unheard, their limit that of the last one, as long as nothing is drafted.
+
+        They are observed as one when the rest is over.
+        """
+        ...
+
+    def may_pay(self, confidence: float) -> bool:
+        """Could a draft pay whose first token is right with at most this probability? Asked about no token yet."""
         ...
 
     def pays(self, depth: int, confidence: float) -> bool:
@@ -95,9 +110,14 @@ class FixedLength:
 
     N: int
     asks: bool = False
+    rest: int = 64
+    """There is nothing to learn."""
 
     def limit(self, room: int) -> int:
         return min(self.N, room)
+
+    def may_pay(self, confidence: float) -> bool:
+        return True
 
     def pays(self, depth: int, confidence: float) -> bool:
         return True

@@ -22,6 +22,7 @@ from localspec.loop.answer import Answer, FinishReason, Piece
 from localspec.loop.control import Controller, RoundReport
 from localspec.loop.counters import Counters
 from localspec.loop.proposer import Proposer
+from localspec.loop.rest import Rest
 from localspec.loop.round import Round, play_round
 from localspec.loop.text import TextStream
 
@@ -83,6 +84,7 @@ class Generation:
         self._pieces: list[Piece] = []
         self._finish: FinishReason | None = None
         self._holds_cache = False
+        self._rest = Rest()
         self._engine_before = 0.0  # what `engine_s` said before the first round
         self.counters = Counters()
         self.answer: Answer | None = None
@@ -146,9 +148,28 @@ class Generation:
         self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
         self._size += round_.kept
         self._count(round_, proposer.heard if proposer else "none")
+        self._tell(round_, proposer, limit=limit, context=context)
+        if self._finish is None and self._verifier.length + 1 > self._verifier.capacity:
+            self._finish = "context"
+        now = time.perf_counter()
+        self.counters.decode_s += now - begun
+        self.counters.engine_s = self._engine_s() - self._engine_before
+        if self.counters.ttft_s is None:
+            self.counters.ttft_s = now - started
+        return self._pieces
+
+    def _tell(self, round_: Round, proposer: Proposer | None, *, limit: int, context: int) -> None:
+        """Let the controller learn from the round, now or at the end of its rest."""
+        rest, drafted = self._rest, len(round_.draft)
+        if rest.left and not drafted:
+            rest.add(draft_s=round_.draft_s, verify_s=round_.verify_s)
+            if not rest.left:
+                self._end_rest()
+            return
+        self._end_rest()
         self._controller.observe(
             RoundReport(
-                drafted=len(round_.draft),
+                drafted=drafted,
                 tested=round_.verdict.tested,
                 accepted=len(round_.verdict.path),
                 refused=round_.verdict.source == "residual",
@@ -160,14 +181,13 @@ class Generation:
                 taken=proposer.taken(round_.draft, round_.verdict) if proposer else (),
             )
         )
-        if self._finish is None and self._verifier.length + 1 > self._verifier.capacity:
-            self._finish = "context"
-        now = time.perf_counter()
-        self.counters.decode_s += now - begun
-        self.counters.engine_s = self._engine_s() - self._engine_before
-        if self.counters.ttft_s is None:
-            self.counters.ttft_s = now - started
-        return self._pieces
+        if not drafted:
+            rest.begin(self._controller.rest, limit=limit, context=self._verifier.length)
+
+    def _end_rest(self) -> None:
+        report = self._rest.end()
+        if report:
+            self._controller.observe(report)
 
     def _wanted(self) -> int:
         """Most tokens that may still be emitted."""
@@ -180,12 +200,15 @@ class Generation:
 
         `depth` tokens are wanted of a draft; a tree may hold more, side by side.
         """
-        if not self._proposer or not self._proposer.is_alive or depth <= 0:
+        rest = self._rest
+        if rest.left and not rest.limit:
             return 0
-        room = min(self._verifier.capacity - self._verifier.length - 1, self._verifier.draft_room)
-        if not (self._proposer.branches and self._verifier.leaves > 1):
-            room = min(room, depth)
-        return self._controller.limit(room) if room > 0 else 0
+        room = 0
+        if self._proposer and self._proposer.is_alive and depth > 0:
+            room = max(0, min(self._verifier.capacity - self._verifier.length - 1, self._verifier.draft_room))
+            if not (self._proposer.branches and self._verifier.leaves > 1):
+                room = min(room, depth)
+        return min(rest.limit, room) if rest.left else self._controller.limit(room)
 
     def _keep(self, block: tuple[int, ...]) -> int:
         """How many tokens of the block belong to the answer; turns them into text and notices what ends it."""
@@ -212,15 +235,18 @@ class Generation:
         drafted, accepted = len(round_.draft), len(verdict.path)
         counters.verifier_passes += 1
         counters.by(drafter if drafted else "none").add(drafted, accepted)
-        counters.drafted += drafted
-        counters.tested += verdict.tested
-        counters.accepted += accepted
-        counters.bonus_tokens += verdict.source == "bonus"
-        counters.residual_tokens += verdict.source == "residual"
-        for position in range(accepted):
-            if position == len(counters.accepted_by_position):
-                counters.accepted_by_position.append(0)
-            counters.accepted_by_position[position] += 1
+        if drafted:
+            counters.drafted += drafted
+            counters.tested += verdict.tested
+            counters.accepted += accepted
+            for position in range(accepted):
+                if position == len(counters.accepted_by_position):
+                    counters.accepted_by_position.append(0)
+                counters.accepted_by_position[position] += 1
+        if verdict.source == "bonus":
+            counters.bonus_tokens += 1
+        else:
+            counters.residual_tokens += 1
         counters.completion_tokens = self._size - self._prompt_size
         counters.draft_s += round_.draft_s
         counters.verify_s += round_.verify_s
@@ -245,6 +271,7 @@ class Generation:
         size = self._prompt_size + len(tokens)
         if self._holds_cache:  # before its first evaluation the cache is another answer's, perhaps a running one's
             self._verifier.rewind(min(self._verifier.length, max(size - 1, 0)))
+        self._end_rest()
         counters = self.counters
         counters.completion_tokens = len(tokens)
         counters.controller = self._controller.explain()

@@ -55,7 +55,9 @@ class Proposer:
             widen=controller.widen,
             asks=controller.asks,
             price=controller.price,
+            may_pay=controller.may_pay,
         )
+        self._fitted: tuple[tuple[int, int, int], Budget] | None = None  # the last one that was given out, and for what
         self._claims: list[float] = []  # of the one whose turn it is
         self._said: dict[str, list[float]] = {}  # of each that was asked, where the controller chooses
 
@@ -80,7 +82,7 @@ class Proposer:
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """A new answer to `tokens` starts."""
-        self._budget = self._budget._replace(cancelled=cancelled)
+        self._budget, self._fitted = self._budget._replace(cancelled=cancelled), None
         if self._drafter:
             try:
                 self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
@@ -125,10 +127,16 @@ class Proposer:
         return tuple(accumulate((draft.confidences[node] for node in verdict.path), mul))
 
     def _within(self, limit: int, leaves: int, depth: int) -> Budget:
-        """The budget of a round."""
+        """The budget of a round; often it is the last one's."""
+        asked = (limit, leaves, depth if self._tree else 0)
+        if self._fitted and self._fitted[0] == asked:
+            return self._fitted[1]
         tree = _fitting(self._tree, limit, leaves, depth) if self._tree and leaves > 1 else None
         budget = self._budget._replace(limit=limit, leaves=leaves, tree=tree)
-        return budget._replace(turns=partial(self._turns, budget, depth)) if self._chooser else budget
+        if self._chooser:
+            budget = budget._replace(turns=partial(self._turns, budget, depth))
+        self._fitted = asked, budget
+        return budget
 
     def _turns(self, budget: Budget, depth: int) -> Iterator[tuple[str, Budget]]:
         """Whom the controller has asked, with their budgets."""

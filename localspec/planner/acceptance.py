@@ -89,13 +89,14 @@ class Acceptance:
         _count(self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted)
         self._notice_change()
 
-    def fade(self) -> None:
-        """One round without a test."""
+    def fade(self, rounds: int = 1) -> None:
+        """So many rounds without a test."""
         if self.tested > LEAST:
-            self.right *= FADE
-            self.tested *= FADE
-            self.recent_right *= FADE
-            self.recent_tested *= FADE
+            left = FADE**rounds
+            self.right *= left
+            self.tested *= left
+            self.recent_right *= left
+            self.recent_tested *= left
 
     def _pool(self, accepted: int, tested: int) -> None:
         """Add the tests of a round, first ones first, to the records of all depths."""

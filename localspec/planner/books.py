@@ -43,6 +43,8 @@ class Report(Protocol):
     def confidences(self) -> tuple[float, ...]: ...
     @property
     def taken(self) -> tuple[float, ...]: ...
+    @property
+    def rounds(self) -> int: ...
 
 
 class Books:
@@ -82,7 +84,7 @@ class Books:
         return curve[count] if count < len(curve) else self.passes.cost(count)
 
     def enter(self, report: Report, *, foreseen: float) -> float:
-        """Enter a finished round whose drafting was expected to cost this much; what it cost in plain passes.
+        """Enter a finished round (or several) whose drafting was expected to cost this much; what each cost in plain passes.
 
         0.0 before a plain pass was measured: there is nothing to compare with.
         """
@@ -94,11 +96,13 @@ class Books:
         most = self.rows(rows) + foreseen + SURPRISE
         if spent > most:
             spent = most
-        purse = self.purse + ALLOWANCE * spent + emitted - spent
+        purse = self.purse + report.rounds * (ALLOWANCE * spent + emitted - spent)
         self.purse = FULL if purse > FULL else DEBT if purse < DEBT else purse
-        self.rounds += 1
+        self.rounds += report.rounds
         self.since_plain = 0 if rows == 1 else self.since_plain + 1
         weight = PACE if self.rounds > SETTLED else 1.0 / (self.rounds + 3)
+        if report.rounds > 1:
+            weight = 1.0 - (1.0 - weight) ** report.rounds
         self._tokens += weight * (emitted - self._tokens)
         self._spent += weight * (spent - self._spent)
         self.speed = self._tokens / self._spent

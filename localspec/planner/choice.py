@@ -57,12 +57,21 @@ class Choice:
         self._dear, self._must = self._likeliest(dear)
         return max(most, self._limits[self._dear]) if self._dear else most
 
+    @property
+    def rest(self) -> int:
+        """As long as all may rest; not while one may be asked whose steps cost time."""
+        return 0 if self._dear else min(arm.rest for arm in self.arms.values())
+
+    def may_pay(self, confidence: float) -> bool:
+        """Could a draft of the one whose turn it is pay, its first token right with at most this probability?"""
+        return self._now.may_pay(confidence)
+
     def turns(self) -> Iterator[tuple[str, int, bool]]:
         """Who is asked, in order, with its limit, and whether it may branch.
 
         To be taken one by one: what one says decides on the next.
         """
-        self._profit = 0.0
+        self._profit, self._asked = 0.0, []
         for name, arm in self.arms.items():
             if arm.lookup and self._limits[name] and self._profit <= 0.0:
                 yield self._ask(name)
@@ -95,7 +104,7 @@ class Choice:
             foreseen += self.arms[name].foreseen(report)
         spent = self._books.enter(report, foreseen=foreseen)
         heard = report.drafter if report.drafted else NONE
-        self._heard[heard] = self._heard.get(heard, 0) + 1
+        self._heard[heard] = self._heard.get(heard, 0) + report.rounds
         for name, arm in self.arms.items():
             if name not in self._asked:
                 arm.wait(report, spent)
@@ -125,8 +134,11 @@ class Choice:
     def _likeliest(self, dear: Sequence[str]) -> tuple[str, bool]:
         """Of these drafters, which cost time, the one to ask, "" for none, and whether to ask it in any case."""
         own = self.arms[self._own]
-        if own.attempts < START and (own.lookup or self._own in dear):
-            return "" if own.lookup else self._own, True
+        if own.lookup:
+            if self._books.rounds < START:
+                return "", True
+        elif own.attempts < START and self._own in dear:
+            return self._own, True
         if not dear:
             return "", False
         self._outlooks = {name: self.arms[name].outlook for name in dear}

@@ -38,6 +38,8 @@ BEHIND = 4  # tokens that a drafter may have missed without its next draft being
 HORIZON = 100  # tokens over which a drafter that was left behind has to earn what catching up costs
 PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds while drafting gains less than this
 FRESH, FIRST_ROUNDS = 8, 32  # bars are set anew every so many rounds, at first in each
+SETTLED = 8  # plain passes after which not every one of them has to be heard of
+UNHEARD = 16  # rounds in which a lookup may find nothing without saying so
 SWITCH = 1.02  # another length must be better by this
 
 
@@ -86,6 +88,7 @@ class AutoLength:
                 record.know(profile.attempt)
         self._speaks = False  # the drafter says how sure it is
         self._limit = 0  # of the round under way
+        self._parked = False  # 0 because nothing else pays
         self._looking = False  # the round under way goes against the estimates
         self._rival = 1.0  # tokens per plain pass that it has to beat then
         self._asked = 0  # draft steps of the round under way
@@ -106,7 +109,7 @@ class AutoLength:
 
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
-        self._limit, self._asked, self._joint, self._looking = 0, 0, 1.0, False
+        self._limit, self._asked, self._joint, self._looking, self._parked = 0, 0, 1.0, False, False
         self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         self._cut = room < self._longest
         rounds = self._books.rounds
@@ -127,6 +130,24 @@ class AutoLength:
             self._bars, self._bars_limit = {}, self._limit
         return self._limit
 
+    @property
+    def rest(self) -> int:
+        """A lookup goes on looking and need not say that it found nothing; one that is parked waits for its time."""
+        if self._passes.count(1) < SETTLED:
+            return 0
+        if self.lookup:
+            return UNHEARD if self._limit and self._speaks else 0
+        if not self._parked:
+            return 0
+        left = self._gap - self._idle
+        return left if left > 0 else FIRST_GAP  # it is time, but the purse is empty
+
+    def may_pay(self, confidence: float) -> bool:
+        """Could a draft pay whose first token is right with at most this probability?"""
+        self._speaks = True
+        believed = self._acceptance.believed(confidence)
+        return believed > self._bar_at(1, believed)
+
     def pays(self, depth: int, confidence: float) -> bool:
         """Does one more token at `depth` pay if it is right with probability `confidence`?"""
         self._speaks = True
@@ -134,17 +155,21 @@ class AutoLength:
         free = self._draft <= FREE
         believed = self._acceptance.believed(confidence) if free else self._acceptance.claim(confidence)
         self._joint = joint = self._joint * believed if depth > 1 else believed
-        # What costs nothing to draft is looked up, and there a sure token is followed by others that are as sure.
-        level = int(LEVELS * believed) if free else 0
-        place = (LEVELS + 1) * depth + level
-        bar = self._bars.get(place)
-        if bar is None:
-            bar = self._bars[place] = self._bar(depth, level / LEVELS)
-        if joint <= bar:
+        if joint <= self._bar_at(depth, believed):
             return False
         self._promised += joint
         self._kept_rows = depth
         return True
+
+    def _bar_at(self, depth: int, believed: float) -> float:
+        """What a token at `depth`, its elders included, has to be worth in this round."""
+        # What costs nothing to draft is looked up, and there a sure token is followed by others that are as sure.
+        level = int(LEVELS * believed) if self._draft <= FREE else 0
+        place = (LEVELS + 1) * depth + level
+        bar = self._bars.get(place)
+        if bar is None:
+            bar = self._bars[place] = self._bar(depth, level / LEVELS)
+        return bar
 
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
@@ -158,7 +183,7 @@ class AutoLength:
 
     def learn(self, report: Report, spent: float) -> None:
         """What the round says about the drafter; it took the time of `spent` plain passes, 0.0: nobody knows yet."""
-        if not self._limit:
+        if not self._limit or (self.lookup and not report.drafted):
             self.wait(report, spent)
             return
         steps, rows, emitted = self._steps(report), report.drafted + 1, report.accepted + 1
@@ -177,23 +202,22 @@ class AutoLength:
             self._gap = 1 if pays else min(LAST_GAP, max(FIRST_GAP, 2 * self._gap))
         self._length, self._idle, self._missed = max(self._limit, self._length if self._cut else 0), 0, 0
         self._reckon()
-        self._limit = 0
         self._diagnosis.tested(report.tested, report.accepted)
         if self._step.count >= 2:
             self._diagnosis.priced(self._draft)
 
     def wait(self, report: Report, spent: float) -> None:
         """The round had no draft, or was another drafter's: it is only older now, and further behind."""
-        emitted = report.accepted + 1
+        emitted = report.rounds * (report.accepted + 1)
         if report.context != self._context:
             self._missed = 0
         self._context = report.context + emitted
-        self._acceptance.fade()
-        self._limit = 0
+        self._acceptance.fade(report.rounds)
         if spent:
-            self._idle += 1
-            self._missed += emitted
-            if self._idle % FRESH == 0:
+            was, self._idle = self._idle, self._idle + report.rounds
+            if not self.lookup:  # which has nothing to read up on
+                self._missed += emitted
+            if self._idle // FRESH > was // FRESH:
                 self._reckon()
 
     def learned(self) -> Profile | None:
@@ -324,6 +348,7 @@ class AutoLength:
         """A draft although it does not pay, when its time has come and the purse can bear it."""
         length = self._likeliest(reach)
         self._looking = self._idle >= self._gap and self._affords(length)
+        self._parked = not self._looking
         return length if self._looking else 0
 
     def _likeliest(self, reach: int) -> int:
@@ -343,6 +368,7 @@ class AutoLength:
             left = self._books.purse - (self._draft - advantage + behind)  # in the purse if nothing comes of it
             self._looking = self._idle >= self._gap and left > 0.0
             if not self._looking and (left <= RESERVE or advantage + self._doubt() <= 0.0):
+                self._parked = True
                 return 0
         if reach != self._reach:
             # Steps cost: as long as pays on average, by what the drafter claims of all tokens, not of those it drafts.

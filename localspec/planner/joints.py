@@ -49,10 +49,11 @@ class Joints:
         self._all_promised += sum(drafted)
         self._refresh()
 
-    def fade(self) -> None:
-        """A round is over: what was seen before counts less, and what is not seen again is forgiven in the end."""
-        self._age()
-        self._refresh()
+    def fade(self, rounds: int = 1) -> None:
+        """Rounds are over: what was seen before counts less, and what is not seen again is forgiven in the end."""
+        for _ in range(rounds):
+            self._age()
+            self._refresh()
 
     def _age(self) -> None:
         self._unit /= MEMORY

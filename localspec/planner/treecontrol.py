@@ -68,12 +68,13 @@ class AutoTree(AutoLength):
         self._widths, self._kept = [1], ()
         if self._is_chain:
             return super().limit(room)
-        self._limit, self._looking, self._cut = 0, False, room < self._longest
+        self._limit, self._looking, self._parked, self._cut = 0, False, False, room < self._longest
         self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
         # Where trees gain little, t(1) has to be known well, and only a plain pass tells it.
         stale = self._books.since_plain > PLAIN_EVERY and self._books.worth < THIN
-        if room > 0 and self._passes.is_known and not stale and self._is_worth_trying():
-            self._limit = min(room, self._longest, self._frontier())
+        if room > 0 and self._passes.is_known and not stale:
+            self._parked = not self._is_worth_trying()
+            self._limit = 0 if self._parked else min(room, self._longest, self._frontier())
         return self._limit
 
     def pays(self, depth: int, confidence: float) -> bool:
@@ -119,15 +120,15 @@ class AutoTree(AutoLength):
             self._drafts += 1
             self._size += max(PACE, 1.0 / self._drafts) * (report.drafted - self._size)
         elif self._limit and not self._is_chain:
-            self._joints.fade()
+            self._joints.fade(report.rounds)
         super().learn(report, spent)
         if not report.drafted:
-            self._idle = idle + 1  # also when the drafter was asked and nothing of its tree was worth a row
+            self._idle = idle + report.rounds  # also when the drafter was asked and nothing of its tree was worth a row
 
     def wait(self, report: Report, spent: float) -> None:
         """The round had no tree, or was another drafter's."""
         if not self._is_chain:
-            self._joints.fade()
+            self._joints.fade(report.rounds)
         super().wait(report, spent)
 
     def explain(self) -> str:
