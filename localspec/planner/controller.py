@@ -25,6 +25,7 @@ PROOF = 7  # the same for a free drafter, before what a profile says of t(n) was
 WORTH_KEEPING = 24  # rounds from which on what was learned makes a profile
 RESERVE = 1.5  # what first curiosity leaves for later looks
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
+FAR_GAP = 512  # the same where it could not pay if every token of it were accepted
 CHANCE = 0.7  # acceptance that a look hopes for
 CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
 DOUBT = 2.0  # what a record of one attempt may hide, in tokens
@@ -101,6 +102,7 @@ class AutoLength:
         self._bars_limit = 0  # the limit they hold for
         self._idle = 0  # rounds without a draft
         self._gap = FIRST_GAP
+        self._is_hopeless = False  # could not pay if every token of it were accepted
         self._missed = 0  # tokens emitted since the drafter was asked last
         self._context = 0
         self._promised = 0.0  # tokens that the draft of the round under way is expected to bring
@@ -116,6 +118,7 @@ class AutoLength:
         if room > 0 and self._passes.is_known:
             if rounds - self._fresh >= FRESH or rounds < FIRST_ROUNDS:
                 self._fresh, self._reach, self._bars_limit = rounds, 0, 0
+                self._is_hopeless = self._cannot_pay()
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
             # Where t(n) was only heard of, its first draft puts that to the test and should do no great harm.
             if not (self._speaks and self._draft <= FREE):
@@ -139,7 +142,7 @@ class AutoLength:
             return UNHEARD if self._limit and self._speaks else 0
         if not self._parked:
             return 0
-        left = self._gap - self._idle
+        left = self._pause - self._idle
         return left if left > 0 else FIRST_GAP  # it is time, but the purse is empty
 
     def may_pay(self, confidence: float) -> bool:
@@ -253,6 +256,8 @@ class AutoLength:
         rate, draft = self._acceptance.mean, self._draft
         if self._idle >= FIRST_GAP or not self._length:
             price = self._passes.expected[2] - 1.0 + draft
+            if self._is_hopeless:
+                return f"N=0: a draft token costs {price:.2f} plain passes, too much if every one of them were accepted"
             return f"N=0: a draft token costs {price:.2f} plain passes and is accepted {rate:.0%} of the time"
         cost = self._passes.expected[self._length + 1]
         return (
@@ -303,7 +308,7 @@ class AutoLength:
     @property
     def is_due(self) -> bool:
         """Is it time to look at it again, whatever it promises?"""
-        return self._looking or self._idle >= self._gap
+        return self._looking or self._idle >= self._pause
 
     def look(self, price: float) -> bool:
         """Ask it in this round, although another promises so much more? If the purse can bear it."""
@@ -347,7 +352,7 @@ class AutoLength:
     def _look(self, reach: int) -> int:
         """A draft although it does not pay, when its time has come and the purse can bear it."""
         length = self._likeliest(reach)
-        self._looking = self._idle >= self._gap and self._affords(length)
+        self._looking = self._idle >= self._pause and self._affords(length)
         self._parked = not self._looking
         return length if self._looking else 0
 
@@ -366,8 +371,8 @@ class AutoLength:
         advantage, behind = self._attempts.advantage(self._passes.hoped, self._draft), self._missed * self._lag
         if not (advantage > 0.0 and HORIZON * advantage >= behind):
             left = self._books.purse - (self._draft - advantage + behind)  # in the purse if nothing comes of it
-            self._looking = self._idle >= self._gap and left > 0.0
-            if not self._looking and (left <= RESERVE or advantage + self._doubt() <= 0.0):
+            self._looking = self._idle >= self._pause and left > 0.0
+            if not self._looking and (self._is_hopeless or left <= RESERVE or advantage + self._doubt() <= 0.0):
                 self._parked = True
                 return 0
         if reach != self._reach:
@@ -413,6 +418,19 @@ class AutoLength:
         """Bring what is asked for often up to date."""
         self._draft = self._draft_now()
         self._lag = self._lag_now()
+        self._is_hopeless = self._cannot_pay()
+
+    @property
+    def _pause(self) -> int:
+        """Rounds between two looks, now."""
+        return FAR_GAP if self._is_hopeless else self._gap
+
+    def _cannot_pay(self) -> bool:
+        """Would the best length lose if every token of it were accepted? False as long as its price is not known."""
+        if self.lookup or not self._passes.is_known or (self._told is None and self._step.count < 2):
+            return False
+        curve, draft = self._passes.hoped, self._draft
+        return all(n + 1 < curve[n + 1] + n * draft for n in LENGTHS if n <= self._longest)
 
     def _draft_now(self) -> float:
         """Cost of one draft token."""

@@ -182,7 +182,7 @@ class AutoTree(AutoLength):
         advantage = self._attempts.advantage(self._passes.hoped, self._draft)
         price = self._draft - advantage + self._missed * self._lag
         doubt = DOUBT / (1.0 + self._attempts.weight) ** 0.5
-        self._looking = self._idle >= self._gap and self._books.purse > price
-        hopeful = advantage + doubt > 0.0 and self._books.purse > price + RESERVE
+        self._looking = self._idle >= self._pause and self._books.purse > price
+        hopeful = not self._is_hopeless and advantage + doubt > 0.0 and self._books.purse > price + RESERVE
         pays = advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag
         return pays or hopeful or self._looking or (self._picky and self._draft <= FREE)
