@@ -25,7 +25,7 @@ PROOF = 7  # the same for a free drafter, before what a profile says of t(n) was
 WORTH_KEEPING = 24  # rounds from which on what was learned makes a profile
 RESERVE = 1.5  # what first curiosity leaves for later looks
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
-FAR_GAP = 512  # the same where it could not pay if every token of it were accepted
+FAR_GAP = 1024  # the same where it could not pay if every token of it were accepted
 CHANCE = 0.7  # acceptance that a look hopes for
 CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
 DOUBT = 2.0  # what a record of one attempt may hide, in tokens
@@ -41,6 +41,7 @@ PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds whil
 FRESH, FIRST_ROUNDS = 8, 32  # bars are set anew every so many rounds, at first in each
 SETTLED = 8  # plain passes after which not every one of them has to be heard of
 UNHEARD = 16  # rounds in which a lookup may find nothing without saying so
+CAUTION = 1.2  # a lookup must promise so much more than its rows cost: what promises little wins little and loses much
 SWITCH = 1.02  # another length must be better by this
 
 
@@ -405,7 +406,8 @@ class AutoLength:
             least = (curve[depth + 1 + more] - base + draft * steps) / gain
             if least < bar:
                 bar = least
-        return self._books.worth * (bar if bar > LEAST else LEAST)
+        bar = self._books.worth * (bar if bar > LEAST else LEAST)
+        return CAUTION * bar if self.lookup else bar
 
     # What it costs.
 
