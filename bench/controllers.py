@@ -42,6 +42,12 @@ class Recorder:
 
         return kept
 
+    @property
+    def rest(self) -> int:
+        self.calls.append(("rest", ()))
+        rest: int = self._controller.rest
+        return rest
+
     def turns(self) -> Iterator[Any]:
         """Taken one by one, as they are asked for."""
         self.calls.append(("turns", ()))
@@ -92,7 +98,7 @@ def controller(size: Size) -> tuple[dict[str, Any], str]:
     for name, (make, play) in SUBJECTS.items():
         recorder = Recorder(make())
         play(recorder)
-        rounds = sum(call == "observe" for call, _ in recorder.calls)
+        rounds = sum(arguments[0].rounds for call, arguments in recorder.calls if call == "observe")
         per_round = [1e6 * replay(make(), recorder.calls) / rounds for _ in range(size.repeats)]
         asked = sum(call in ("pays", "choose", "widen") for call, _ in recorder.calls) / rounds
         found[name] = {"rounds": rounds, "questions_per_round": asked, "us_per_round": per_round}
@@ -111,7 +117,7 @@ def replay(controller: Any, calls: list[Call]) -> float:
         turns[:] = [controller.turns()]
         next(turns[0], None)
 
-    own = {"turns": start, "next": lambda: next(turns[0], None)}
+    own = {"turns": start, "next": lambda: next(turns[0], None), "rest": lambda: controller.rest}
     bound = [(own.get(name) or getattr(controller, name), args) for name, args in calls]
     started = time.thread_time()
     for method, args in bound:

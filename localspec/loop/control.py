@@ -45,7 +45,7 @@ class Controller(Protocol):
         ...
 
     def limit(self, room: int) -> int:
-        """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass. Asked before every round but in a rest."""
+        """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass. Not asked in a rest."""
         ...
 
     @property

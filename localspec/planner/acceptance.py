@@ -1,7 +1,7 @@
 """Running estimates of how often draft tokens are accepted: by depth, and by the drafter's own confidence.
 
 Recent tests count more than old ones, and a change of the text is noticed by comparing the last few tests with the
-longer record. Knows nothing about costs.
+longer record; a run of bad luck counts against the drafter's word at once. Knows nothing about costs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ CLAIMS = 0.04  # least weight of a new claim in their mean
 FADE = 0.99  # what a round without a test leaves of the weight of the record
 LEAST = 4.0  # weight that a record keeps however old it is
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+MOOD = 0.85  # what one test leaves of the weight of the last few claims
+PATIENCE = 2.0  # claims that are taken to be right before the mood sinks
 HONEST = 6.0  # tests in a bucket that weigh as much as the drafter's word
 
 
@@ -39,6 +41,9 @@ class Acceptance:
         self._by_depth: list[float] | None = None
         for depth, rate in enumerate(known[:longest], start=1):
             self._at_right[depth], self._at_tested[depth] = rate * KNOWN, KNOWN
+        self._claims_lately = self._right_lately = 0.0
+        self.mood = 1.0
+        """What the drafter's word was worth lately, at most what it says: texts have stretches."""
         self._said_right = [0.0] * (len(EDGES) + 1)
         self._said_tested = [0.0] * (len(EDGES) + 1)
 
@@ -85,18 +90,34 @@ class Acceptance:
         self.tests += tested
         self.passed += accepted
         self._pool(accepted, tested)
+        if confidences:
+            self._feel(accepted, confidences[:tested])
         _count(self._at_right, self._at_tested, range(1, min(tested + 1, len(self._at_right))), accepted)
         _count(self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted)
         self._notice_change()
 
     def fade(self, rounds: int = 1) -> None:
         """So many rounds without a test."""
+        left = FADE**rounds
+        if self.mood < 1.0:
+            self._claims_lately *= left
+            self._right_lately *= left
+            self._set_mood()
         if self.tested > LEAST:
-            left = FADE**rounds
             self.right *= left
             self.tested *= left
             self.recent_right *= left
             self.recent_tested *= left
+
+    def _feel(self, accepted: int, confidences: Sequence[float]) -> None:
+        """Let the mood follow what became of the claims of a round."""
+        for index, confidence in enumerate(confidences):
+            self._claims_lately = MOOD * self._claims_lately + self.believed(confidence)
+            self._right_lately = MOOD * self._right_lately + (index < accepted)
+        self._set_mood()
+
+    def _set_mood(self) -> None:
+        self.mood = min(1.0, (self._right_lately + PATIENCE) / (self._claims_lately + PATIENCE))
 
     def _pool(self, accepted: int, tested: int) -> None:
         """Add the tests of a round, first ones first, to the records of all depths."""

@@ -15,7 +15,8 @@ from localspec.planner.profile import Profile
 PURSE = 5.0  # what may be spent on finding out at the start
 SEEDED = 2.0  # the same where a profile says what to expect
 FULL = 8.0  # the most that can be saved up
-DEBT = -1.0  # drafts that should have paid may empty it no further
+DEBT = -1.0  # it can be emptied no further
+WORST = -6.0  # nor can drafts that should have paid be held against it any longer than this
 ALLOWANCE = 0.01  # share of the time that may be spent on finding out
 SURPRISE = 3.0  # a round that costs more than this beyond what was hoped has met an accident, which is not its fault
 PACE = 0.03  # least weight of a round in the mean speed
@@ -51,22 +52,27 @@ class Books:
     """Kept round by round.
 
     passes       what a pass over n tokens costs
-    purse        plain passes that may be spent on finding out
+    purse        plain passes that may be spent on finding out, now
     rounds       entered so far
     since_plain  rounds since the last plain pass
     """
 
-    __slots__ = ("_spent", "_tokens", "passes", "purse", "rounds", "since_plain", "speed")
+    __slots__ = ("_luck", "_saved", "_spent", "_tokens", "passes", "rounds", "since_plain", "speed")
 
     def __init__(self, longest: int, profile: Profile | None = None) -> None:
         """`longest`: of a draft."""
         self.passes = PassCosts(longest + 1, profile.verify_s if profile else ())
-        self.purse = SEEDED if profile else PURSE
+        self._saved = SEEDED if profile else PURSE
+        self._luck = 0.0  # what drafts that should have paid have lost of late
         self.rounds = 0
         self.since_plain = 0
         self.speed = 1.0
         """Tokens per plain pass of the mean round."""
         self._tokens = self._spent = 1.0  # of a mean round
+
+    @property
+    def purse(self) -> float:
+        return self._saved + self._luck
 
     @property
     def worth(self) -> float:
@@ -83,10 +89,12 @@ class Books:
         curve = self.curve
         return curve[count] if count < len(curve) else self.passes.cost(count)
 
-    def enter(self, report: Report, *, foreseen: float) -> float:
-        """Enter a finished round (or several) whose drafting was expected to cost this much; what each cost in plain passes.
+    def enter(self, report: Report, *, foreseen: float, curious: bool = False) -> float:
+        """Enter a round whose drafting was expected to cost this much, or several; what each cost in plain passes.
 
-        0.0 before a plain pass was measured: there is nothing to compare with.
+        `curious`: what it cost and brought is the purse's. Of other rounds the purse only bears losses, until later
+        gains make up for them: what one drafter wins is not spent on finding out about another. 0.0 before a plain pass
+        was measured: there is nothing to compare with.
         """
         plain = self.passes.plain
         if not plain:
@@ -96,8 +104,16 @@ class Books:
         most = self.rows(rows) + foreseen + SURPRISE
         if spent > most:
             spent = most
-        purse = self.purse + report.rounds * (ALLOWANCE * spent + emitted - spent)
-        self.purse = FULL if purse > FULL else DEBT if purse < DEBT else purse
+        gain, allowed, saved = emitted - spent, report.rounds * ALLOWANCE * spent, self._saved
+        luck = self._luck + allowed
+        if curious:
+            saved += gain
+        else:
+            luck += report.rounds * gain
+        if luck > 0.0:
+            saved, luck = saved + (luck if luck < allowed else allowed), 0.0
+        self._luck = WORST if luck < WORST else luck
+        self._saved = FULL if saved > FULL else DEBT if saved < DEBT else saved
         self.rounds += report.rounds
         self.since_plain = 0 if rows == 1 else self.since_plain + 1
         weight = PACE if self.rounds > SETTLED else 1.0 / (self.rounds + 3)

@@ -34,7 +34,6 @@ class Choice:
         self._books = books
         self._own = next(iter(self.arms))
         self._limits = dict.fromkeys(self.arms, 0)
-        self._outlooks: dict[str, float] = {}
         self._asked: list[str] = []  # in the round under way
         self._now = self.arms[self._own]  # the one whose turn it is
         self._dear = ""  # the one that costs time and may be asked
@@ -76,7 +75,7 @@ class Choice:
             if arm.lookup and self._limits[name] and self._profit <= 0.0:
                 yield self._ask(name)
                 self._profit = arm.profit
-        if self._dear and (self._must or self._outlooks[self._dear] > self._profit):
+        if self._dear and (self._must or self.arms[self._dear].beats(self._profit)):
             yield self._ask(self._dear)
 
     def pays(self, depth: int, confidence: float) -> bool:
@@ -99,10 +98,11 @@ class Choice:
     def observe(self, report: RoundReport) -> None:
         """Learn from a finished round; `report.drafter` says whose draft it was."""
         self._books.passes.observe(report.drafted + 1, report.verify_s)
-        foreseen = 0.0
+        foreseen, curious = 0.0, False
         for name in self._asked:
             foreseen += self.arms[name].foreseen(report)
-        spent = self._books.enter(report, foreseen=foreseen)
+            curious = curious or self.arms[name].is_curious
+        spent = self._books.enter(report, foreseen=foreseen, curious=curious)
         heard = report.drafter if report.drafted else NONE
         self._heard[heard] = self._heard.get(heard, 0) + report.rounds
         for name, arm in self.arms.items():
@@ -141,11 +141,11 @@ class Choice:
             return self._own, True
         if not dear:
             return "", False
-        self._outlooks = {name: self.arms[name].outlook for name in dear}
-        best = max(dear, key=self._outlooks.__getitem__)
+        hopes = {name: self.arms[name].hope for name in dear}
+        best = max(dear, key=hopes.__getitem__)
         due = [name for name in dear if self.arms[name].is_due]
         if due:
             longest = max(due, key=lambda name: self.arms[name].idle)
-            if self.arms[longest].look(self._outlooks[best] - self._outlooks[longest]):
+            if self.arms[longest].look(hopes[best] - hopes[longest]):
                 return longest, True
         return best, False

@@ -40,8 +40,9 @@ HORIZON = 100  # tokens over which a drafter that was left behind has to earn wh
 PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds while drafting gains less than this
 FRESH, FIRST_ROUNDS = 8, 32  # bars are set anew every so many rounds, at first in each
 SETTLED = 8  # plain passes after which not every one of them has to be heard of
-UNHEARD = 16  # rounds in which a lookup may find nothing without saying so
+UNHEARD = 16  # rounds that may pass unheard
 CAUTION = 1.2  # a lookup must promise so much more than its rows cost: what promises little wins little and loses much
+MARGIN = 0.05  # tokens that a draft which costs time has to promise more than a lookup's
 SWITCH = 1.02  # another length must be better by this
 
 
@@ -92,6 +93,7 @@ class AutoLength:
         self._limit = 0  # of the round under way
         self._parked = False  # 0 because nothing else pays
         self._looking = False  # the round under way goes against the estimates
+        self._doubting = False  # it goes against them because so little is known yet
         self._rival = 1.0  # tokens per plain pass that it has to beat then
         self._asked = 0  # draft steps of the round under way
         self._joint = 1.0  # probability that its draft is accepted so far
@@ -113,7 +115,7 @@ class AutoLength:
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         self._limit, self._asked, self._joint, self._looking, self._parked = 0, 0, 1.0, False, False
-        self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
+        self._promised, self._kept_rows, self._rival, self._doubting = 0.0, 0, 1.0, False
         self._cut = room < self._longest
         rounds = self._books.rounds
         if room > 0 and self._passes.is_known:
@@ -143,14 +145,13 @@ class AutoLength:
             return UNHEARD if self._limit and self._speaks else 0
         if not self._parked:
             return 0
-        left = self._pause - self._idle
-        return left if left > 0 else FIRST_GAP  # it is time, but the purse is empty
+        return min(UNHEARD if self._is_hopeless else FIRST_GAP, max(1, self._pause - self._idle))
 
     def may_pay(self, confidence: float) -> bool:
         """Could a draft pay whose first token is right with at most this probability?"""
         self._speaks = True
         believed = self._acceptance.believed(confidence)
-        return believed > self._bar_at(1, believed)
+        return believed * self._acceptance.mood > self._bar_at(1, believed)
 
     def pays(self, depth: int, confidence: float) -> bool:
         """Does one more token at `depth` pay if it is right with probability `confidence`?"""
@@ -158,7 +159,7 @@ class AutoLength:
         self._asked = depth
         free = self._draft <= FREE
         believed = self._acceptance.believed(confidence) if free else self._acceptance.claim(confidence)
-        self._joint = joint = self._joint * believed if depth > 1 else believed
+        self._joint = joint = believed * (self._joint if depth > 1 else self._acceptance.mood)
         if joint <= self._bar_at(depth, believed):
             return False
         self._promised += joint
@@ -178,7 +179,7 @@ class AutoLength:
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
         self._passes.observe(report.drafted + 1, report.verify_s)
-        spent = self._books.enter(report, foreseen=self.foreseen(report))
+        spent = self._books.enter(report, foreseen=self.foreseen(report), curious=not self.lookup)
         self.learn(report, spent)
 
     def foreseen(self, report: Report) -> float:
@@ -280,16 +281,31 @@ class AutoLength:
     @property
     def outlook(self) -> float:
         """The same for a draft that has not been made, its steps paid for, as drafts were of late."""
-        worth, doubt = self._books.worth, 0.0
-        if not self.lookup and self._books.purse > RESERVE:
-            doubt = self._doubt()
-        record = self._lately or self._attempts
-        return record.advantage(self._passes.hoped, self._draft, worth) + worth - 1.0 + doubt
+        worth, record = self._books.worth, self._lately or self._attempts
+        return record.advantage(self._passes.hoped, self._draft, worth) + worth - 1.0
+
+    @property
+    def hope(self) -> float:
+        """`outlook`, with what the record of so few attempts may hide, if the purse can bear to find out."""
+        return self.outlook + (self._doubt() if not self.lookup and self._books.purse > RESERVE else 0.0)
+
+    def beats(self, profit: float) -> bool:
+        """Does its draft promise more than another one does, also beyond what reading up costs?"""
+        needed = profit + MARGIN + self._missed * self._lag / HORIZON
+        if self.outlook > needed:
+            return True
+        self._doubting = self.hope > needed
+        return self._doubting
+
+    @property
+    def is_curious(self) -> bool:
+        """Does the round under way go against the estimates?"""
+        return self._limit > 0 and (self._looking or self._doubting)
 
     def promise(self, confidence: float) -> float:
         """The same for a draft whose first token is right with this probability, before it is drawn."""
         trust, worth = self._acceptance.mean, self._books.worth
-        tokens = passed = self._acceptance.believed(confidence)
+        tokens = passed = self._acceptance.believed(confidence) * self._acceptance.mood
         for _ in range(1, self._limit):
             passed *= trust
             tokens += passed
@@ -376,6 +392,7 @@ class AutoLength:
             if not self._looking and (self._is_hopeless or left <= RESERVE or advantage + self._doubt() <= 0.0):
                 self._parked = True
                 return 0
+            self._doubting = not self._looking
         if reach != self._reach:
             # Steps cost: as long as pays on average, by what the drafter claims of all tokens, not of those it drafts.
             bonus = self._acceptance.claimed - self._acceptance.mean

@@ -69,7 +69,7 @@ class AutoTree(AutoLength):
         if self._is_chain:
             return super().limit(room)
         self._limit, self._looking, self._parked, self._cut = 0, False, False, room < self._longest
-        self._promised, self._kept_rows, self._rival = 0.0, 0, 1.0
+        self._promised, self._kept_rows, self._rival, self._doubting = 0.0, 0, 1.0, False
         # Where trees gain little, t(1) has to be known well, and only a plain pass tells it.
         stale = self._books.since_plain > PLAIN_EVERY and self._books.worth < THIN
         if room > 0 and self._passes.is_known and not stale:
@@ -185,4 +185,6 @@ class AutoTree(AutoLength):
         self._looking = self._idle >= self._pause and self._books.purse > price
         hopeful = not self._is_hopeless and advantage + doubt > 0.0 and self._books.purse > price + RESERVE
         pays = advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag
-        return pays or hopeful or self._looking or (self._picky and self._draft <= FREE)
+        free = self._picky and self._draft <= FREE
+        self._doubting = hopeful and not pays and not free
+        return pays or hopeful or self._looking or free

@@ -16,6 +16,7 @@ from localspec.planner.choice import Choice
 from localspec.planner.controller import AutoLength
 from tests.planner.simulation import Machine as OneDrafter
 from tests.planner.simulation import Run, Shape, Text, fixed_speed
+from tests.planner.talk import Talk
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def play(
     """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
     rng = np.random.default_rng(seed)
     run, plain, missed = Played(), shape(1), dict.fromkeys(arms, 0)
-    answer = answer or tokens
+    answer, talk = answer or tokens, Talk(chooser)
     in_answer = context = 0
 
     def shown(seconds: float) -> float:
@@ -70,9 +71,10 @@ def play(
     while run.tokens < tokens:
         if in_answer >= answer:
             in_answer, context, missed = 0, context + 50, dict.fromkeys(arms, 0)
+            talk.end()
         room = min(answer - in_answer, tokens - run.tokens) - 1
         heard, drafted, said, draft_s, asked = "none", 0, tuple[float, ...](), 0.0, set[str]()
-        limit = chooser.limit(room) if room > 0 else 0
+        limit = talk.limit(room)
         for name, most, _ in chooser.turns() if limit else ():
             arm = arms[name]
             asked.add(name)
@@ -92,7 +94,7 @@ def play(
         while accepted < drafted and arms[heard].text.accepted[run.tokens + accepted]:
             accepted += 1
         verify_s = shape(drafted + 1)
-        chooser.observe(
+        talk.tell(
             RoundReport(
                 drafted=drafted,
                 tested=min(accepted + 1, drafted),
@@ -112,6 +114,7 @@ def play(
         run.seconds += draft_s + verify_s
         in_answer, context = in_answer + accepted + 1, context + accepted + 1
         missed = {name: 0 if name in asked else missed[name] + accepted + 1 for name in arms}
+    talk.end()
     return run
 
 

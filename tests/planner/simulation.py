@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.loop.control import RoundReport
+from tests.planner.talk import Talk
 
 Shape = Callable[[int], float]
 Floats = npt.NDArray[np.float64]
@@ -116,6 +117,7 @@ def play(
     """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
     rng = np.random.default_rng(seed)
     run, missed, plain = Run(), 0, machine.shape(1)
+    talk = Talk(lengths)
     answer = answer or tokens
     in_answer = context = 0
 
@@ -126,8 +128,9 @@ def play(
     while run.tokens < tokens:
         if in_answer >= answer:
             in_answer, missed, context = 0, 0, context + 50
+            talk.end()
         room = min(answer - in_answer, tokens - run.tokens) - 1
-        limit = lengths.limit(room) if room > 0 else 0
+        limit = talk.limit(room)
         drafted, steps, confidences = 0, 0, list[float]()
         while drafted < limit:
             steps += 1
@@ -143,7 +146,7 @@ def play(
         slower = 1.0 + machine.growth * run.tokens / 1000.0
         draft_s = machine.draft * plain * slower * (steps + (machine.catch_up * missed if limit else 0.0))
         verify_s = machine.shape(drafted + 1) * slower
-        lengths.observe(
+        talk.tell(
             RoundReport(
                 drafted=drafted,
                 tested=min(accepted + 1, drafted),
@@ -161,6 +164,7 @@ def play(
         run.seconds += draft_s + verify_s
         in_answer, context = in_answer + accepted + 1, context + accepted + 1
         missed = 0 if limit else missed + 1
+    talk.end()
     return run
 
 

@@ -19,6 +19,7 @@ from localspec.core.ranks import Ranks, plan
 from localspec.loop.control import RoundReport
 from tests.planner.simulation import SHAPES as NARROW
 from tests.planner.simulation import Shape
+from tests.planner.talk import Talk
 
 RANKS = 4
 Way = Literal["picks", "draws", "chain"]
@@ -206,7 +207,7 @@ def play(
 ) -> Run:
     """Decode `tokens` tokens."""
     rng = np.random.default_rng(seed)
-    run, ranks = Run(), Ranks()
+    run, ranks, talk = Run(), Ranks(), Talk(sizes)
 
     def shown(seconds: float) -> float:
         late = 3.0 if rng.random() < 0.01 else 1.0
@@ -214,7 +215,7 @@ def play(
 
     while run.tokens < tokens:
         room = min(tokens - run.tokens - 1, growth.nodes)
-        limit = sizes.limit(room) if room > 0 else 0
+        limit = talk.limit(room)
         draft, draft_s = EMPTY, 0.0
         if limit:
             source = Script(text, run.tokens, machine.draft)
@@ -225,7 +226,7 @@ def play(
         verify_s = machine.verify(1 + len(draft))
         said = draft.confidences or (0.0,) * len(draft)
         siblings = [draft.children.get(node, ()) for node in (ROOT, *verdict.path)]
-        sizes.observe(
+        talk.tell(
             RoundReport(
                 drafted=len(draft),
                 tested=verdict.tested,
@@ -243,6 +244,7 @@ def play(
         run.accepted.append(len(verdict.path))
         run.tokens += len(verdict.path) + 1
         run.seconds += draft_s + verify_s
+    talk.end()
     return run
 
 
