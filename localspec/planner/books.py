@@ -116,9 +116,10 @@ class Books:
         self._saved = FULL if saved > FULL else DEBT if saved < DEBT else saved
         self.rounds += report.rounds
         self.since_plain = 0 if rows == 1 else self.since_plain + 1
-        weight = PACE if self.rounds > SETTLED else 1.0 / (self.rounds + 3)
-        if report.rounds > 1:
-            weight = 1.0 - (1.0 - weight) ** report.rounds
+        if self.rounds <= SETTLED:
+            weight = report.rounds / (self.rounds + 3)
+        else:
+            weight = PACE if report.rounds == 1 else 1.0 - (1.0 - PACE) ** report.rounds
         self._tokens += weight * (emitted - self._tokens)
         self._spent += weight * (spent - self._spent)
         self.speed = self._tokens / self._spent

@@ -97,3 +97,11 @@ def test_a_view_of_a_longer_array_may_be_followed() -> None:
         index.follow(whole[:length])
     whole[:] = 0  # the index keeps a copy
     assert index.text.tolist() == [5, 6, 5, 6, 5]
+
+
+@given(text=TEXTS, low=st.integers(1, 3), more=st.integers(0, 3))
+def test_the_longest_size_is_that_of_the_longest_match(text: list[int], low: int, more: int) -> None:
+    index = NgramIndex(low, low + more)
+    index.follow(ids(text))
+    found = index.matches(8, longest=25)
+    assert index.longest_size == (min(found[0].length, low + more) if found else 0)

@@ -18,7 +18,7 @@ from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
 from localspec.core.trust import Guess, Support, Trust
 from localspec.drafters.base import Budget, Drafter
-from localspec.drafters.ngram import MOST_BYTES, Ngram, Options
+from localspec.drafters.ngram import CLOSER, MOST_BYTES, Ngram, Options
 from localspec.engine.base import Context, Guesser, Head
 from localspec.errors import UsageError
 
@@ -441,3 +441,32 @@ def test_nothing_is_remembered_unless_asked_for() -> None:
         proposed(drafter, text)
     drafter.close()
     assert lender.remembered == []
+
+
+def test_a_short_match_is_left_alone_where_nothing_of_its_length_can_pay() -> None:
+    """Without a closer look, but for one text length in four: guesses that nobody drafts are learned from, too."""
+    asked: list[float] = []
+
+    def may_pay(confidence: float) -> bool:
+        asked.append(confidence)
+        return False
+
+    budget = Budget(8, lambda depth, confidence: True, may_pay=may_pay)
+    text = [1, 2, 9, 8, 7, 3, 2]  # one token agrees
+    for length in range(4):
+        drafted = proposed(ngram(), [*range(100, 100 + length), *text], budget)
+        assert bool(drafted) == ((length + len(text)) % CLOSER == 0)
+    assert asked == [pytest.approx(Trust().most(1))] * 3
+    assert proposed(ngram(), [1, 2, 3, 4, 9, 1, 2, 3, 4], budget), "how far a long match agrees is not known yet"
+    assert proposed(ngram(), text, budget._replace(asks=False)), "who takes everything is not asked"
+
+
+@given(
+    length=st.integers(1, 30), taught=st.lists(st.tuples(st.sampled_from(list(Support)), st.booleans()), max_size=30)
+)
+def test_no_first_guess_is_likelier_than_the_most(length: int, taught: list[tuple[Support, bool]]) -> None:
+    trust = Trust()
+    for support, right in taught:
+        trust.learn(Guess(1, length, support), right=right)
+    for support in (Support.SINGLE, Support.AGREED, Support.CONTESTED):
+        assert trust.probability(Guess(1, length, support)) <= trust.most(length)

@@ -87,3 +87,33 @@ def test_what_a_profile_knows_is_where_it_starts() -> None:
     acceptance = Acceptance(8, (0.9, 0.7, 0.5))
     assert acceptance.mean == pytest.approx(0.7)
     assert acceptance.by_depth[1] > acceptance.by_depth[2] > acceptance.by_depth[3]
+
+
+def test_a_run_of_bad_luck_spoils_the_mood_and_time_or_good_luck_mends_it() -> None:
+    acceptance = Acceptance(8)
+    for _ in range(4):
+        acceptance.observe(0, True, (0.8,))
+    low = acceptance.mood
+    assert low < 0.6
+    acceptance.fade(60)
+    assert low < acceptance.mood < 1.0
+    for _ in range(8):
+        acceptance.observe(2, False, (0.8, 0.8))
+    assert acceptance.mood == 1.0
+
+
+def test_the_mood_never_says_more_than_the_drafter() -> None:
+    acceptance = Acceptance(8)
+    for _ in range(50):
+        acceptance.observe(3, False, (0.3, 0.3, 0.3))
+        assert acceptance.mood == 1.0
+
+
+def test_many_rounds_without_a_test_are_as_many_times_one() -> None:
+    one, many = taught([(0, True)] * 6, said=(0.8,)), taught([(0, True)] * 6, said=(0.8,))
+    for _ in range(20):
+        one.fade()
+    many.fade(20)
+    assert many.mood == pytest.approx(one.mood)
+    assert many.mean == pytest.approx(one.mean)
+    assert many.tested == pytest.approx(one.tested, rel=0.01)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.loop.control import Controller, RoundReport
 from localspec.planner.books import ALLOWANCE, PURSE
-from localspec.planner.controller import LENGTHS, AutoLength
+from localspec.planner.controller import FAR_GAP, LENGTHS, AutoLength
 from localspec.planner.profile import Profile
 from tests.planner.simulation import SHAPES, Machine, Run, Text, best_fixed, fixed_speed, play, text
 
@@ -331,3 +331,35 @@ def test_a_round_costs_little() -> None:
     for name, arguments in calls:
         methods[name](*arguments)
     assert (time.process_time() - started) / len(run.lengths) < 150e-6
+
+
+def test_a_draft_that_could_not_pay_if_all_of_it_were_accepted_is_hardly_looked_at() -> None:
+    """Measured: a Q4_0 draft costs 1.04 plain passes of its Q4_1 verifier. Looks every 32 rounds were 1 % of the time."""
+    controller = AutoLength()
+    run = play(controller, Machine(SHAPES["Q4_1"], 1.04), text([0.9] * 4020, seed=1), tokens=4000)
+    looks = [at for at, length in zip(run.starts, run.lengths, strict=True) if length]
+    assert len([at for at in looks if at > 100]) <= 4000 // FAR_GAP + 1
+    assert "if every one of them were accepted" in controller.explain()
+    assert curiosity(run, Machine(SHAPES["Q4_1"], 1.04)) < PURSE + 0.005 * 4000
+
+
+def test_a_rest_is_short_where_something_may_be_found_out_and_never_before_plain_passes_are_known() -> None:
+    controller = AutoLength()
+    machine = Machine(SHAPES["linear"], 0.3)
+    assert controller.rest == 0
+    play(controller, machine, text([0.1] * 420, seed=1), tokens=400)
+    controller.limit(50)
+    controller.observe(plain(0.02))
+    assert 1 <= controller.rest <= 8
+
+
+def test_a_lookup_may_go_on_looking_without_a_word() -> None:
+    controller = AutoLength(lookup=True)
+    play(controller, Machine(SHAPES["linear"], 0.0), text([0.3] * 420, spread=2.0, seed=1), tokens=400)
+    assert controller.limit(50) > 0
+    assert not controller.pays(1, 0.05)
+    controller.observe(plain(0.02))
+    assert controller.rest > 0
+    controller.observe(plain(0.02)._replace(rounds=12, context=51))
+    assert controller.may_pay(0.99)
+    assert not controller.may_pay(0.05)

@@ -1,0 +1,69 @@
+"""The books: what may be spent on finding out, and rounds that are entered as one."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.loop.control import RoundReport
+from localspec.planner.books import ALLOWANCE, DEBT, PURSE, WORST, Books
+
+
+def entered(books: Books, *, accepted: int = 0, draft_s: float = 0.0, curious: bool = False, rounds: int = 1) -> None:
+    report = RoundReport(
+        drafted=0, tested=0, accepted=accepted, refused=False, draft_s=draft_s, verify_s=0.01, context=9, rounds=rounds
+    )
+    books.passes.observe(1, report.verify_s)
+    books.enter(report, foreseen=draft_s / 0.01, curious=curious)
+
+
+def test_a_share_of_the_time_fills_the_purse() -> None:
+    books = Books(8)
+    for _ in range(50):
+        entered(books)
+    assert books.purse == pytest.approx(PURSE + 50 * ALLOWANCE)
+
+
+def test_rounds_that_are_told_as_one_count_as_many() -> None:
+    one, many = Books(8), Books(8)
+    for books in (one, many):
+        entered(books, accepted=3)
+    for _ in range(30):
+        entered(one)
+    entered(many, rounds=30)
+    assert many.rounds == one.rounds == 31
+    assert many.purse == pytest.approx(one.purse)
+    assert many.speed == pytest.approx(one.speed, rel=0.1)
+
+
+def test_what_one_drafter_wins_is_not_spent_on_curiosity_about_another() -> None:
+    books = Books(8)
+    for _ in range(20):
+        entered(books, accepted=5)
+    assert books.purse == pytest.approx(PURSE + 20 * ALLOWANCE)
+    entered(books, draft_s=0.03, curious=True)
+    assert books.purse == pytest.approx(PURSE - 3.0, abs=0.3)
+    for _ in range(20):
+        entered(books, accepted=5)
+    assert books.purse == pytest.approx(PURSE - 3.0, abs=0.5)
+
+
+def test_while_drafts_that_should_have_paid_lose_there_is_no_curiosity_until_they_have_made_up_for_it() -> None:
+    books = Books(8)
+    for _ in range(4):
+        entered(books, draft_s=0.01)
+    assert books.purse == pytest.approx(PURSE - 4.0, abs=0.2)
+    for _ in range(4):
+        entered(books, accepted=1)
+    assert books.purse == pytest.approx(PURSE, abs=0.2)
+
+
+def test_no_loss_is_held_against_anyone_for_ever() -> None:
+    books = Books(8)
+    for _ in range(100):
+        entered(books, draft_s=0.02)
+        assert books.purse >= PURSE + WORST
+    for _ in range(100):
+        entered(books, draft_s=0.02, curious=True)
+        assert books.purse >= DEBT + WORST
+    entered(books, rounds=1000)
+    assert books.purse > 0.0
