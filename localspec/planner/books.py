@@ -114,12 +114,12 @@ class Books:
             saved, luck = saved + (luck if luck < allowed else allowed), 0.0
         self._luck = WORST if luck < WORST else luck
         self._saved = FULL if saved > FULL else DEBT if saved < DEBT else saved
-        self.rounds += report.rounds
         self.since_plain = 0 if rows == 1 else self.since_plain + 1
-        if self.rounds <= SETTLED:
-            weight = report.rounds / (self.rounds + 3)
-        else:
-            weight = PACE if report.rounds == 1 else 1.0 - (1.0 - PACE) ** report.rounds
+        kept = 1.0
+        for at in range(self.rounds + 1, self.rounds + 1 + report.rounds):
+            kept *= 1.0 - (PACE if at > SETTLED else 1.0 / (at + 3))
+        self.rounds += report.rounds
+        weight = 1.0 - kept
         self._tokens += weight * (emitted - self._tokens)
         self._spent += weight * (spent - self._spent)
         self.speed = self._tokens / self._spent

@@ -334,7 +334,7 @@ def test_a_round_costs_little() -> None:
 
 
 def test_a_draft_that_could_not_pay_if_all_of_it_were_accepted_is_hardly_looked_at() -> None:
-    """Measured: a Q4_0 draft costs 1.04 plain passes of its Q4_1 verifier. Looks every 32 rounds were 1 % of the time."""
+    """Measured: a Q4_0 draft costs 1.04 passes of a Q4_1 verifier; a look every 32 rounds was 1 % of the time."""
     controller = AutoLength()
     run = play(controller, Machine(SHAPES["Q4_1"], 1.04), text([0.9] * 4020, seed=1), tokens=4000)
     looks = [at for at, length in zip(run.starts, run.lengths, strict=True) if length]
