@@ -68,6 +68,7 @@ class Trust:
         self._column = tuple(bisect_right(self.STEPS, length) - 1 for length in range(1, LONGEST + 1))
         self._right = [[self.WEIGHT * rate for rate in self.PRIOR[support]] for support in Support]  # by support
         self._tested = [[self.WEIGHT] * len(self.STEPS) for support in Support]
+        self._most: dict[int, float] = {}  # by column, until something is learned there
 
     def probability(self, guess: Guess) -> float:
         """How likely `guess` is right, given that the guesses before it are."""
@@ -77,7 +78,11 @@ class Trust:
     def most(self, length: int) -> float:
         """The most that any first guess behind a match of this length can have."""
         column = self._column[min(length, LONGEST) - 1]
-        return max(self._right[support][column] / self._tested[support][column] for support in FIRST_GUESSES)
+        most = self._most.get(column)
+        if most is None:
+            most = max(self._right[support][column] / self._tested[support][column] for support in FIRST_GUESSES)
+            self._most[column] = most
+        return most
 
     def learn(self, guess: Guess, *, right: bool) -> None:
         """Count one tested guess."""
@@ -85,3 +90,4 @@ class Trust:
         rights, tested = self._right[guess.support], self._tested[guess.support]
         rights[column] = self.MEMORY * rights[column] + right
         tested[column] = self.MEMORY * tested[column] + 1.0
+        self._most.pop(column, None)
