@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from localspec.loop.counters import Counters
 
@@ -55,9 +55,11 @@ FIGURES: dict[str, tuple[Shown, str]] = {
 }
 
 
-def table(counted: Sequence[Counters]) -> Table:
-    """The last answer and the sums over all."""
+def table(counted: Sequence[Counters]) -> Group:
+    """The last answer and the sums over all; below it what the controller says, which is a sentence."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     last, whole = counted[-1], total(counted)
     found = Table(box=None, padding=(0, 2, 0, 0))
@@ -67,8 +69,8 @@ def table(counted: Sequence[Counters]) -> Table:
     found.add_column("", style="dim")
     for name, (shown, meaning) in FIGURES.items():
         found.add_row(name, shown(last), shown(whole) if len(counted) > 1 else "", meaning)
-    found.add_row("drafter", f"{last.drafter} N={last.N}", "", last.controller)
-    return found
+    found.add_row("drafter", f"{last.drafter} N={last.N}", "", "")
+    return Group(found, Text(last.controller, style="dim")) if last.controller else Group(found)
 
 
 def total(counted: Sequence[Counters]) -> Counters:
