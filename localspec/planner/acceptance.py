@@ -74,7 +74,8 @@ class Acceptance:
 
     def claim(self, confidence: float) -> float:
         """`believed`, counted among the claims made of tokens, drafted or not."""
-        believed = self.believed(confidence)
+        bucket = bisect_right(EDGES, confidence)
+        believed = (self._said_right[bucket] + HONEST * confidence) / (self._said_tested[bucket] + HONEST)
         self._claims += 1
         weight = 1.0 / (self._claims + 1)
         self.claimed += (weight if weight > CLAIMS else CLAIMS) * (believed - self.claimed)
@@ -89,12 +90,12 @@ class Acceptance:
         self._by_depth = None
         self.tests += tested
         self.passed += accepted
-        self._pool(accepted, tested)
+        self._count(accepted, tested)
         if confidences:
-            self._feel(accepted, confidences[:tested])
-        _count(self._at_right, self._at_tested, range(1, min(tested + 1, len(self._at_right))), accepted)
-        _count(self._said_right, self._said_tested, [bisect_right(EDGES, c) for c in confidences[:tested]], accepted)
-        self._notice_change()
+            self._compare(accepted, confidences[:tested])
+        recent = self.recent_right / self.recent_tested
+        if abs(recent - self.right / self.tested) > CHANGE and self.recent_tested > LEAST:
+            self._change()
 
     def fade(self, rounds: int = 1) -> None:
         """So many rounds without a test."""
@@ -109,36 +110,38 @@ class Acceptance:
             self.recent_right *= left
             self.recent_tested *= left
 
-    def _feel(self, accepted: int, confidences: Sequence[float]) -> None:
-        """Let the mood follow what became of the claims of a round."""
-        for index, confidence in enumerate(confidences):
-            self._claims_lately = MOOD * self._claims_lately + self.believed(confidence)
-            self._right_lately = MOOD * self._right_lately + (index < accepted)
+    def _count(self, accepted: int, tested: int) -> None:
+        """Add the tests of a round, first ones first, to the records of all depths and of each."""
+        right, weight, recent_right, recent_weight = self.right, self.tested, self.recent_right, self.recent_tested
+        rights, weights = self._at_right, self._at_tested
+        for depth in range(1, tested + 1):
+            passed = depth <= accepted
+            right, weight = RECORD * right + passed, RECORD * weight + 1.0
+            recent_right, recent_weight = RECENT * recent_right + passed, RECENT * recent_weight + 1.0
+            if depth < len(rights):
+                rights[depth] = RECORD * rights[depth] + passed
+                weights[depth] = RECORD * weights[depth] + 1.0
+        self.right, self.tested, self.recent_right, self.recent_tested = right, weight, recent_right, recent_weight
+
+    def _compare(self, accepted: int, confidences: Sequence[float]) -> None:
+        """Hold the claims of a round against what became of them, and let the mood follow."""
+        claims, lately = self._claims_lately, self._right_lately
+        rights, weights = self._said_right, self._said_tested
+        for depth, confidence in enumerate(confidences, start=1):
+            passed, bucket = depth <= accepted, bisect_right(EDGES, confidence)
+            right, weight = rights[bucket], weights[bucket]
+            claims = MOOD * claims + (right + HONEST * confidence) / (weight + HONEST)
+            lately = MOOD * lately + passed
+            rights[bucket], weights[bucket] = RECORD * right + passed, RECORD * weight + 1.0
+        self._claims_lately, self._right_lately = claims, lately
         self._set_mood()
 
     def _set_mood(self) -> None:
-        self.mood = min(1.0, (self._right_lately + PATIENCE) / (self._claims_lately + PATIENCE))
+        mood = (self._right_lately + PATIENCE) / (self._claims_lately + PATIENCE)
+        self.mood = mood if mood < 1.0 else 1.0
 
-    def _pool(self, accepted: int, tested: int) -> None:
-        """Add the tests of a round, first ones first, to the records of all depths."""
-        right, weight, recent_right, recent_weight = self.right, self.tested, self.recent_right, self.recent_tested
-        for index in range(tested):
-            passed = index < accepted
-            right, weight = RECORD * right + passed, RECORD * weight + 1.0
-            recent_right, recent_weight = RECENT * recent_right + passed, RECENT * recent_weight + 1.0
-        self.right, self.tested, self.recent_right, self.recent_tested = right, weight, recent_right, recent_weight
-
-    def _notice_change(self) -> None:
-        """Let the last few tests speak for all when they tell another story."""
-        recent = self.recent_right / self.recent_tested
-        if abs(recent - self.mean) > CHANGE and self.recent_tested > LEAST:
-            self.right, self.tested = self.recent_right, self.recent_tested
-            self._at_right = [0.0] * len(self._at_right)
-            self._at_tested = [0.0] * len(self._at_tested)
-
-
-def _count(rights: list[float], tests: list[float], places: Sequence[int], accepted: int) -> None:
-    """One test at each of these places; the first `accepted` of them passed."""
-    for index, place in enumerate(places):
-        rights[place] = RECORD * rights[place] + (index < accepted)
-        tests[place] = RECORD * tests[place] + 1.0
+    def _change(self) -> None:
+        """The last few tests tell another story: let them speak for all."""
+        self.right, self.tested = self.recent_right, self.recent_tested
+        self._at_right = [0.0] * len(self._at_right)
+        self._at_tested = [0.0] * len(self._at_tested)

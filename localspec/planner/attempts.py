@@ -58,10 +58,13 @@ class Attempts:
         self._unit /= min(LOOK, self._memory) if look else self._memory
         unit = self._unit
         self._weight += unit
-        self._rows[rows if rows < len(self._rows) else -1] += unit
+        if rows >= len(self._rows):
+            rows = -1
+        self._rows[rows] += unit
         self._steps += steps * unit
         self._emitted += emitted * unit
-        self._curve = ()
+        if self._curve:
+            self._passes += self._curve[rows] * unit
         if unit > LARGE:
             self._rescale()
 
@@ -82,4 +85,5 @@ class Attempts:
         self._weight /= unit
         self._steps /= unit
         self._emitted /= unit
+        self._curve = ()
         self._rows = [count / unit for count in self._rows]

@@ -80,10 +80,10 @@ class Choice:
 
     def pays(self, depth: int, confidence: float) -> bool:
         """Does one more token pay? Of a drafter that costs time the first one also has to beat the lookup's draft."""
-        pays = self._now.pays(depth, confidence)
-        if pays and depth == 1 and self._profit > 0.0 and not self._now.lookup:
-            return self._now.promise(confidence) > self._profit
-        return pays
+        now = self._now
+        if depth == 1 and self._profit > 0.0 and not now.lookup:
+            return now.pays(depth, confidence) and now.promise(confidence) > self._profit
+        return now.pays(depth, confidence)
 
     def choose(self, joints: Sequence[float]) -> int:
         return self._now.choose(joints)
@@ -141,7 +141,7 @@ class Choice:
             return self._own, True
         if not dear:
             return "", False
-        hopes = {name: self.arms[name].hope for name in dear}
+        hopes = {name: self.arms[name].hope for name in dear} if len(dear) > 1 else {dear[0]: 0.0}
         best = max(dear, key=hopes.__getitem__)
         due = [name for name in dear if self.arms[name].is_due]
         if due:

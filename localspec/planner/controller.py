@@ -30,6 +30,7 @@ CHANCE = 0.7  # acceptance that a look hopes for
 CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
 DOUBT = 2.0  # what a record of one attempt may hide, in tokens
 LEVELS = 20  # steps in which the sureness of a token counts
+PLACES = LEVELS + 1  # for bars, at each depth
 LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its first row
 LEAST = 0.005  # the least a row costs: what is less is noise
 FREE = 0.01  # a draft that costs less is always asked for
@@ -151,29 +152,32 @@ class AutoLength:
         """Could a draft pay whose first token is right with at most this probability?"""
         self._speaks = True
         believed = self._acceptance.believed(confidence)
-        return believed * self._acceptance.mood > self._bar_at(1, believed)
+        place = PLACES + (int(LEVELS * believed) if self._draft <= FREE else 0)
+        return believed * self._acceptance.mood > (self._bars.get(place) or self._bar_at(place))
 
     def pays(self, depth: int, confidence: float) -> bool:
         """Does one more token at `depth` pay if it is right with probability `confidence`?"""
         self._speaks = True
         self._asked = depth
-        free = self._draft <= FREE
-        believed = self._acceptance.believed(confidence) if free else self._acceptance.claim(confidence)
-        self._joint = joint = believed * (self._joint if depth > 1 else self._acceptance.mood)
-        if joint <= self._bar_at(depth, believed):
+        acceptance = self._acceptance
+        # What costs nothing to draft is looked up, and there a sure token is followed by others that are as sure.
+        if self._draft <= FREE:
+            believed = acceptance.believed(confidence)
+            place = PLACES * depth + int(LEVELS * believed)
+        else:
+            believed = acceptance.claim(confidence)
+            place = PLACES * depth
+        joint = self._joint = believed * (self._joint if depth > 1 else acceptance.mood)
+        if joint <= (self._bars.get(place) or self._bar_at(place)):
             return False
         self._promised += joint
         self._kept_rows = depth
         return True
 
-    def _bar_at(self, depth: int, believed: float) -> float:
-        """What a token at `depth`, its elders included, has to be worth in this round."""
-        # What costs nothing to draft is looked up, and there a sure token is followed by others that are as sure.
-        level = int(LEVELS * believed) if self._draft <= FREE else 0
-        place = (LEVELS + 1) * depth + level
-        bar = self._bars.get(place)
-        if bar is None:
-            bar = self._bars[place] = self._bar(depth, level / LEVELS)
+    def _bar_at(self, place: int) -> float:
+        """What a token there, its elders included, has to be worth in this round: reckoned for the first time."""
+        depth, level = divmod(place, PLACES)
+        bar = self._bars[place] = self._bar(depth, level / LEVELS)
         return bar
 
     def observe(self, report: Report) -> None:
@@ -287,14 +291,19 @@ class AutoLength:
     @property
     def hope(self) -> float:
         """`outlook`, with what the record of so few attempts may hide, if the purse can bear to find out."""
-        return self.outlook + (self._doubt() if not self.lookup and self._books.purse > RESERVE else 0.0)
+        return self.outlook + self._hidden
+
+    @property
+    def _hidden(self) -> float:
+        return self._doubt() if not self.lookup and self._books.purse > RESERVE else 0.0
 
     def beats(self, profit: float) -> bool:
         """Does its draft promise more than another one does, also beyond what reading up costs?"""
         needed = profit + MARGIN + self._missed * self._lag / HORIZON
-        if self.outlook > needed:
+        outlook = self.outlook
+        if outlook > needed:
             return True
-        self._doubting = self.hope > needed
+        self._doubting = outlook + self._hidden > needed
         return self._doubting
 
     @property
@@ -434,7 +443,9 @@ class AutoLength:
         return steps or 1
 
     def _reckon(self) -> None:
-        """Bring what is asked for often up to date."""
+        """Bring what is asked for often up to date; a lookup costs nothing, today and tomorrow."""
+        if self.lookup:
+            return
         self._draft = self._draft_now()
         self._lag = self._lag_now()
         self._is_hopeless = self._cannot_pay()
@@ -449,7 +460,10 @@ class AutoLength:
         if self.lookup or not self._passes.is_known or (self._told is None and self._step.count < 2):
             return False
         curve, draft = self._passes.hoped, self._draft
-        return all(n + 1 < curve[n + 1] + n * draft for n in LENGTHS if n <= self._longest)
+        for n in LENGTHS:
+            if n <= self._longest and n + 1 >= curve[n + 1] + n * draft:
+                return False
+        return True
 
     def _draft_now(self) -> float:
         """Cost of one draft token."""
@@ -466,7 +480,9 @@ class AutoLength:
 
     def _frontier(self) -> int:
         """The longest draft that is not a leap beyond what was measured, or one that half the purse can bear."""
-        widest = max(1, self._passes.widest)
+        widest = self._passes.widest
+        if widest > self._longest:
+            return self._longest
         leap = next((length for length in LEAPS if widest <= length), self._longest)
         leap = min(leap, self._longest)
         return leap if self._affords(leap) else max(1, widest - 1)
