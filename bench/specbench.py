@@ -156,9 +156,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=(), help="these parts of the table")
     parser.add_argument("--N", type=draft_length, default=None, help="draft length, where a table leaves the choice")
     parser.add_argument("--trees", nargs="*", default=(), help="static trees, like 4,2,2")
-    parser.add_argument(
-        "--lengths", nargs="*", type=int, default=(), help="fixed draft lengths, like 1 2 5; 0: none"
-    )
+    parser.add_argument("--lengths", nargs="*", type=int, default=(), help="fixed draft lengths, like 1 2 5; 0: none")
     parser.add_argument("--cells", type=Path, default=None, help="file of finished cells, to go on from")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     asked = parser.parse_args()
