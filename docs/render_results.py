@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,6 +80,17 @@ def summary(document: Document) -> Rows:
     yield from document["summary"]["rows"]
 
 
+def matrix(document: Document) -> Rows:
+    yield ["verifier", "drafter", "cells", "N=auto / plain, median (min-max)"]
+    groups: dict[tuple[str, str], list[float]] = {}
+    for cell in document["cells"]:
+        groups.setdefault((cell["verifier"], cell["drafter"]), []).append(statistics.median(cell["ratios"]))
+    groups["all", "both"] = [ratio for ratios in groups.values() for ratio in ratios]
+    for (verifier, drafter), ratios in groups.items():
+        spread = f"{statistics.median(ratios):.3f} ({min(ratios):.3f}-{max(ratios):.3f})"
+        yield [verifier, drafter, str(len(ratios)), spread]
+
+
 TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
     "pair": (
         "A second model drafts three tokens: SmolLM2-135M as F32, which is bound by memory as everything is on a GPU, "
@@ -102,6 +114,16 @@ TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
     "heads": (
         "The EAGLE-3 head that comes with localspec (`--drafter eagle3`), against plain: on the Q4_1 that it was "
         "trained for, where three more rows of a pass cost twice a token, and on the same weights as F32, T=0",
+        summary,
+    ),
+    "matrix": (
+        "`--N auto` against plain decoding in 144 cells of one prompt: SmolLM2-135M in four formats, six categories of "
+        "Spec-Bench, T = 0, 0.8 and 1, drafts of the same weights (single cells scatter by 1 to 2 %)",
+        matrix,
+    ),
+    "cascade": (
+        "Prompt lookup and a draft model together (`--drafter cascade`), each against plain, T=0; one to three prompts "
+        "each",
         summary,
     ),
     "plain": ("Plain decoding, greedy, the same file and ids", plain),
