@@ -108,8 +108,15 @@ def results(tmp_path: Path) -> Path:
         "plain": document(files=files),
         "acceptance": document(rules={"T=1, no filters, stock": rule}),
         "memory": document(llama_cpp_mb=100.4, peak_rss_mb=180.2, over_mb=79.8),
+        "matrix": document(
+            cells=[
+                {"verifier": "F32", "drafter": "ngram", "ratios": [0.9, 1.3, 1.0]},
+                {"verifier": "F32", "drafter": "ngram", "ratios": [1.1]},
+                {"verifier": "Q8_0", "drafter": "model", "ratios": [0.96]},
+            ]
+        ),
         **dict.fromkeys(
-            ("trees", "autotree-F32", "autotree-Q4_1", "lookahead", "heads"),
+            ("trees", "autotree-F32", "autotree-Q4_1", "lookahead", "heads", "cascade"),
             document(summary={"header": ["draft", "per pass"], "rows": [["model tree 4,2,2", "3.54"]]}),
         ),
     }.items():
@@ -122,7 +129,9 @@ def test_every_result_becomes_a_table(results: Path) -> None:
     assert text.startswith("Measured on Linux, a chip, 2 cores, 8 GB, Python 3.12, llama-cpp-python 1.")
     assert text.count("`python -m bench.specbench x`") == len(render_results.TABLES)
     assert "| T=0 | model N=3 | 0.8 | 0.80 (0.70-0.90) | 60 % | 80 % | 2.00 |" in text, "losing rows are shown"
-    assert text.count("| model tree 4,2,2 | 3.54 |") == 5
+    assert text.count("| model tree 4,2,2 | 3.54 |") == 6
+    assert "| F32 | ngram | 2 | 1.050 (1.000-1.100) |" in text
+    assert "| all | both | 3 | 1.000 (0.960-1.100) |" in text
     assert "| qa | model N=3 | 1.3 | 1.30 (1.20-1.40) | 60 % | 2.00 |" in text
     assert "| T=1, no filters | stock | 50 % | 70 % | 2.10 |" in text
     assert "| T=0, model | 1.2 % |" in text
