@@ -33,7 +33,7 @@ from localspec.errors import UsageError
 WIDER = 4
 """A tree looks at so many times the places that a chain compares: it has room for what followed longer ago."""
 CLOSER = 4
-"""A chain looks closely, at the latest, every so many tokens."""
+"""A chain looks closely where the text has a multiple of so many tokens."""
 LEAST = 0.02
 """A node that is taken once in fifty rounds is never worth its row."""
 MOST_BYTES = 8 * 2**20
@@ -119,9 +119,9 @@ class Ngram:
             self._lender.remember(self.name, self._text.copy())
 
     def _is_idle(self, budget: Budget) -> bool:
-        """Does the size of the match alone say that nothing can pay? Every fourth time a closer look is taken anyway:
+        """Does the size of the match alone say that nothing can pay?
 
-        what became of guesses that were not drafted is learned from, too.
+        Now and then a closer look is taken anyway, because guesses that nobody drafted are learned from, too.
         """
         if self._libraries or not budget.asks:
             return False

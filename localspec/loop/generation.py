@@ -84,7 +84,7 @@ class Generation:
         self._pieces: list[Piece] = []
         self._finish: FinishReason | None = None
         self._holds_cache = False
-        self._rest = Rest()
+        self._rest = Rest(controller)
         self._engine_before = 0.0  # what `engine_s` said before the first round
         self.counters = Counters()
         self.answer: Answer | None = None
@@ -148,7 +148,7 @@ class Generation:
         self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
         self._size += round_.kept
         self._count(round_, proposer.heard if proposer else "none")
-        self._tell(round_, proposer, limit=limit, context=context)
+        self._tell(round_, proposer, context)
         if self._finish is None and self._verifier.length + 1 > self._verifier.capacity:
             self._finish = "context"
         now = time.perf_counter()
@@ -158,16 +158,12 @@ class Generation:
             self.counters.ttft_s = now - started
         return self._pieces
 
-    def _tell(self, round_: Round, proposer: Proposer | None, *, limit: int, context: int) -> None:
+    def _tell(self, round_: Round, proposer: Proposer | None, context: int) -> None:
         """Let the controller learn from the round, now or at the end of its rest."""
-        rest, drafted = self._rest, len(round_.draft)
-        if rest.left and not drafted:
-            rest.add(draft_s=round_.draft_s, verify_s=round_.verify_s)
-            if not rest.left:
-                self._end_rest()
+        drafted = len(round_.draft)
+        if not drafted and self._rest.takes(draft_s=round_.draft_s, verify_s=round_.verify_s):
             return
-        self._end_rest()
-        self._controller.observe(
+        self._rest.tell(
             RoundReport(
                 drafted=drafted,
                 tested=round_.verdict.tested,
@@ -181,13 +177,6 @@ class Generation:
                 taken=proposer.taken(round_.draft, round_.verdict) if proposer else (),
             )
         )
-        if not drafted:
-            rest.begin(self._controller.rest, limit=limit, context=self._verifier.length)
-
-    def _end_rest(self) -> None:
-        report = self._rest.end()
-        if report:
-            self._controller.observe(report)
 
     def _wanted(self) -> int:
         """Most tokens that may still be emitted."""
@@ -200,15 +189,14 @@ class Generation:
 
         `depth` tokens are wanted of a draft; a tree may hold more, side by side.
         """
-        rest = self._rest
-        if rest.left and not rest.limit:
+        if self._rest.is_parked:
             return 0
         room = 0
         if self._proposer and self._proposer.is_alive and depth > 0:
             room = max(0, min(self._verifier.capacity - self._verifier.length - 1, self._verifier.draft_room))
             if not (self._proposer.branches and self._verifier.leaves > 1):
                 room = min(room, depth)
-        return min(rest.limit, room) if rest.left else self._controller.limit(room)
+        return self._rest.limit(room)
 
     def _keep(self, block: tuple[int, ...]) -> int:
         """How many tokens of the block belong to the answer; turns them into text and notices what ends it."""
@@ -271,7 +259,7 @@ class Generation:
         size = self._prompt_size + len(tokens)
         if self._holds_cache:  # before its first evaluation the cache is another answer's, perhaps a running one's
             self._verifier.rewind(min(self._verifier.length, max(size - 1, 0)))
-        self._end_rest()
+        self._rest.end()
         counters = self.counters
         counters.completion_tokens = len(tokens)
         counters.controller = self._controller.explain()

@@ -74,8 +74,7 @@ class Acceptance:
 
     def claim(self, confidence: float) -> float:
         """`believed`, counted among the claims made of tokens, drafted or not."""
-        bucket = bisect_right(EDGES, confidence)
-        believed = (self._said_right[bucket] + HONEST * confidence) / (self._said_tested[bucket] + HONEST)
+        believed = self.believed(confidence)
         self._claims += 1
         weight = 1.0 / (self._claims + 1)
         self.claimed += (weight if weight > CLAIMS else CLAIMS) * (believed - self.claimed)
@@ -129,10 +128,10 @@ class Acceptance:
         rights, weights = self._said_right, self._said_tested
         for depth, confidence in enumerate(confidences, start=1):
             passed, bucket = depth <= accepted, bisect_right(EDGES, confidence)
-            right, weight = rights[bucket], weights[bucket]
-            claims = MOOD * claims + (right + HONEST * confidence) / (weight + HONEST)
+            claims = MOOD * claims + self.believed(confidence)
             lately = MOOD * lately + passed
-            rights[bucket], weights[bucket] = RECORD * right + passed, RECORD * weight + 1.0
+            rights[bucket] = RECORD * rights[bucket] + passed
+            weights[bucket] = RECORD * weights[bucket] + 1.0
         self._claims_lately, self._right_lately = claims, lately
         self._set_mood()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from localspec.core.draft import EMPTY, Draft, Ids
 from localspec.core.rejection import Rejection
-from localspec.loop.control import RoundReport
+from localspec.loop.control import FixedLength, RoundReport
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
 from tests.loop.answers import GREEDY, Setting
@@ -19,43 +18,19 @@ from tests.loop.scripted import Scripted
 PROMPT = [3, 1, 4, 1, 5]
 
 
-@dataclass
-class Resting:
+@dataclass(frozen=True)
+class Resting(FixedLength):
     """Always the same limit and the same rest; notes what it is asked and told."""
 
-    most: int
-    rest: int
-    asks: bool = False
     limits: list[int] = field(default_factory=list)
     told: list[RoundReport] = field(default_factory=list)
 
     def limit(self, room: int) -> int:
         self.limits.append(room)
-        return min(self.most, room)
-
-    def may_pay(self, confidence: float) -> bool:
-        return True
-
-    def pays(self, depth: int, confidence: float) -> bool:
-        return True
-
-    def choose(self, joints: Sequence[float]) -> int:
-        return len(joints)
-
-    def widen(self, depth: int, joints: Sequence[float]) -> int:
-        return len(joints)
-
-    def price(self, count: int) -> float:
-        return 1.0
+        return super().limit(room)
 
     def observe(self, report: RoundReport) -> None:
         self.told.append(report)
-
-    def explain(self) -> str:
-        return ""
-
-    def warnings(self) -> list[str]:
-        return []
 
 
 def start(setting: Setting, controller: Resting, drafter: Scripted, count: int) -> Generation:
@@ -79,7 +54,7 @@ def silent(tokens: Ids, limit: int) -> Draft:
 @pytest.mark.parametrize("rest", [0, 1, 3, 7, 100])
 @pytest.mark.parametrize("most", [0, 4])
 def test_every_round_is_told_once(toy: Setting, rest: int, most: int) -> None:
-    controller = Resting(most, rest)
+    controller = Resting(most, rest=rest)
     generation = start(toy, controller, Scripted(silent), 20)
     list(generation)
     assert generation.answer is not None
@@ -94,8 +69,8 @@ def test_every_round_is_told_once(toy: Setting, rest: int, most: int) -> None:
 
 def test_a_parked_drafter_is_not_asked_in_a_rest_and_a_lookup_is(toy: Setting) -> None:
     parked, looking = Scripted(silent), Scripted(silent)
-    list(start(toy, Resting(0, 100), parked, 20))
-    list(start(toy, Resting(4, 100), looking, 20))
+    list(start(toy, Resting(0, rest=100), parked, 20))
+    list(start(toy, Resting(4, rest=100), looking, 20))
     assert parked.limits == []
     assert looking.limits == [*[4] * 16, 3, 2, 1]  # the last token needs no draft
 
@@ -108,7 +83,7 @@ def test_a_draft_ends_the_rest_and_is_told_after_it(toy: Setting) -> None:
         at = len(tokens)
         return Draft.chain(whole[at : at + limit]) if at == len(PROMPT) + 6 else EMPTY
 
-    controller = Resting(4, 100)
+    controller = Resting(4, rest=100)
     generation = start(toy, controller, Scripted(late), 20)
     list(generation)
     assert generation.answer is not None
@@ -119,7 +94,7 @@ def test_a_draft_ends_the_rest_and_is_told_after_it(toy: Setting) -> None:
 
 
 def test_an_answer_that_is_given_up_tells_what_it_has(toy: Setting) -> None:
-    controller = Resting(0, 100)
+    controller = Resting(0, rest=100)
     generation = start(toy, controller, Scripted(silent), 20)
     pieces = iter(generation)
     for _ in range(6):

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from localspec.loop.control import RoundReport
+from localspec.loop.rest import Rest
 from localspec.planner.books import Books
 from localspec.planner.choice import Choice
 from localspec.planner.controller import AutoLength
 from tests.planner.simulation import Machine as OneDrafter
 from tests.planner.simulation import Run, Shape, Text, fixed_speed
-from tests.planner.talk import Talk
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def play(
     """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
     rng = np.random.default_rng(seed)
     run, plain, missed = Played(), shape(1), dict.fromkeys(arms, 0)
-    answer, talk = answer or tokens, Talk(chooser)
+    answer, rest = answer or tokens, Rest(chooser)
     in_answer = context = 0
 
     def shown(seconds: float) -> float:
@@ -71,10 +71,10 @@ def play(
     while run.tokens < tokens:
         if in_answer >= answer:
             in_answer, context, missed = 0, context + 50, dict.fromkeys(arms, 0)
-            talk.end()
+            rest.end()
         room = min(answer - in_answer, tokens - run.tokens) - 1
         heard, drafted, said, draft_s, asked = "none", 0, tuple[float, ...](), 0.0, set[str]()
-        limit = talk.limit(room)
+        limit = rest.limit(room)
         for name, most, _ in chooser.turns() if limit else ():
             arm = arms[name]
             asked.add(name)
@@ -94,7 +94,7 @@ def play(
         while accepted < drafted and arms[heard].text.accepted[run.tokens + accepted]:
             accepted += 1
         verify_s = shape(drafted + 1)
-        talk.tell(
+        rest.tell(
             RoundReport(
                 drafted=drafted,
                 tested=min(accepted + 1, drafted),
@@ -114,7 +114,7 @@ def play(
         run.seconds += draft_s + verify_s
         in_answer, context = in_answer + accepted + 1, context + accepted + 1
         missed = {name: 0 if name in asked else missed[name] + accepted + 1 for name in arms}
-    talk.end()
+    rest.end()
     return run
 
 

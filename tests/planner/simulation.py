@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.loop.control import RoundReport
-from tests.planner.talk import Talk
+from localspec.loop.rest import Rest
 
 Shape = Callable[[int], float]
 Floats = npt.NDArray[np.float64]
@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 class Lengths(Protocol):
     """What is judged; see `loop.control.Controller`."""
 
+    @property
+    def rest(self) -> int: ...
     def limit(self, room: int) -> int: ...
     def pays(self, depth: int, confidence: float) -> bool: ...
     def observe(self, report: RoundReport) -> None: ...
@@ -117,7 +119,7 @@ def play(
     """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
     rng = np.random.default_rng(seed)
     run, missed, plain = Run(), 0, machine.shape(1)
-    talk = Talk(lengths)
+    rest = Rest(lengths)
     answer = answer or tokens
     in_answer = context = 0
 
@@ -128,9 +130,9 @@ def play(
     while run.tokens < tokens:
         if in_answer >= answer:
             in_answer, missed, context = 0, 0, context + 50
-            talk.end()
+            rest.end()
         room = min(answer - in_answer, tokens - run.tokens) - 1
-        limit = talk.limit(room)
+        limit = rest.limit(room)
         drafted, steps, confidences = 0, 0, list[float]()
         while drafted < limit:
             steps += 1
@@ -146,7 +148,7 @@ def play(
         slower = 1.0 + machine.growth * run.tokens / 1000.0
         draft_s = machine.draft * plain * slower * (steps + (machine.catch_up * missed if limit else 0.0))
         verify_s = machine.shape(drafted + 1) * slower
-        talk.tell(
+        rest.tell(
             RoundReport(
                 drafted=drafted,
                 tested=min(accepted + 1, drafted),
@@ -164,7 +166,7 @@ def play(
         run.seconds += draft_s + verify_s
         in_answer, context = in_answer + accepted + 1, context + accepted + 1
         missed = 0 if limit else missed + 1
-    talk.end()
+    rest.end()
     return run
 
 

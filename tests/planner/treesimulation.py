@@ -17,9 +17,9 @@ from localspec.core.draft import EMPTY, ROOT, Draft, Ids, Verdict
 from localspec.core.growth import Growth, Sibling, dynamic, fixed
 from localspec.core.ranks import Ranks, plan
 from localspec.loop.control import RoundReport
+from localspec.loop.rest import Rest
 from tests.planner.simulation import SHAPES as NARROW
 from tests.planner.simulation import Shape
-from tests.planner.talk import Talk
 
 RANKS = 4
 Way = Literal["picks", "draws", "chain"]
@@ -29,6 +29,8 @@ GROWTH = Growth(nodes=32, depth=15, leaves=16)
 class Sizes(Protocol):
     """What is judged; see `loop.control.Controller`."""
 
+    @property
+    def rest(self) -> int: ...
     def limit(self, room: int) -> int: ...
     def pays(self, depth: int, confidence: float) -> bool: ...
     def widen(self, depth: int, joints: Sequence[float]) -> int: ...
@@ -207,7 +209,7 @@ def play(
 ) -> Run:
     """Decode `tokens` tokens."""
     rng = np.random.default_rng(seed)
-    run, ranks, talk = Run(), Ranks(), Talk(sizes)
+    run, ranks, rest = Run(), Ranks(), Rest(sizes)
 
     def shown(seconds: float) -> float:
         late = 3.0 if rng.random() < 0.01 else 1.0
@@ -215,7 +217,7 @@ def play(
 
     while run.tokens < tokens:
         room = min(tokens - run.tokens - 1, growth.nodes)
-        limit = talk.limit(room)
+        limit = rest.limit(room)
         draft, draft_s = EMPTY, 0.0
         if limit:
             source = Script(text, run.tokens, machine.draft)
@@ -226,7 +228,7 @@ def play(
         verify_s = machine.verify(1 + len(draft))
         said = draft.confidences or (0.0,) * len(draft)
         siblings = [draft.children.get(node, ()) for node in (ROOT, *verdict.path)]
-        talk.tell(
+        rest.tell(
             RoundReport(
                 drafted=len(draft),
                 tested=verdict.tested,
@@ -244,7 +246,7 @@ def play(
         run.accepted.append(len(verdict.path))
         run.tokens += len(verdict.path) + 1
         run.seconds += draft_s + verify_s
-    talk.end()
+    rest.end()
     return run
 
 
@@ -255,6 +257,7 @@ class Always:
     depth: int
     nodes: int
     frontier: int = 4
+    rest: int = 0
 
     def limit(self, room: int) -> int:
         return min(self.nodes, room)
