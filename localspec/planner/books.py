@@ -57,21 +57,27 @@ class Books:
     since_plain  rounds since the last plain pass
     """
 
-    __slots__ = ("_luck", "_saved", "_spent", "_tokens", "passes", "purse", "rounds", "since_plain", "speed", "worth")
+    __slots__ = ("_luck", "_saved", "_spent", "_tokens", "passes", "rounds", "since_plain", "speed")
 
     def __init__(self, longest: int, profile: Profile | None = None) -> None:
         """`longest`: of a draft."""
         self.passes = PassCosts(longest + 1, profile.verify_s if profile else ())
         self._saved = SEEDED if profile else PURSE
         self._luck = 0.0  # what drafts that should have paid have lost of late
-        self.purse = self._saved
         self.rounds = 0
         self.since_plain = 0
         self.speed = 1.0
         """Tokens per plain pass of the mean round."""
-        self.worth = 1.0
-        """Tokens that the time of a plain pass brings elsewhere."""
         self._tokens = self._spent = 1.0  # of a mean round
+
+    @property
+    def purse(self) -> float:
+        return self._saved + self._luck
+
+    @property
+    def worth(self) -> float:
+        """Tokens that the time of a plain pass brings elsewhere."""
+        return self.speed if self.speed > 1.0 else 1.0
 
     @property
     def curve(self) -> list[float]:
@@ -108,7 +114,6 @@ class Books:
             saved, luck = saved + (luck if luck < allowed else allowed), 0.0
         self._luck = WORST if luck < WORST else luck
         self._saved = FULL if saved > FULL else DEBT if saved < DEBT else saved
-        self.purse = self._saved + self._luck
         self.since_plain = 0 if rows == 1 else self.since_plain + 1
         kept, last = 1.0, self.rounds + report.rounds
         for at in range(self.rounds + 1, last + 1):
@@ -116,6 +121,5 @@ class Books:
         self.rounds, weight = last, 1.0 - kept
         self._tokens += weight * (emitted - self._tokens)
         self._spent += weight * (spent - self._spent)
-        speed = self.speed = self._tokens / self._spent
-        self.worth = speed if speed > 1.0 else 1.0
+        self.speed = self._tokens / self._spent
         return spent
