@@ -77,6 +77,9 @@ def data(
     temperatures: Annotated[
         str, typer.Option("--temperatures", metavar="T,T,..", help="Each answer is drawn at one of them.")
     ] = "0,0.7,1",
+    prompt: Annotated[
+        int, typer.Option("--prompt-tokens", min=1, help="Longest prompt that is asked; longer ones are left out.")
+    ] = 448,
     answer: Annotated[int, typer.Option("--answer-tokens", min=2, help="Longest answer.")] = 256,
     top: Annotated[int, typer.Option("--top", min=1, max=64, help="Likeliest tokens kept of each law.")] = 32,
     states: Annotated[
@@ -121,6 +124,7 @@ def data(
         prompts=prompts,
         exclude=tuple(exclude or ()),
         temperatures=tuple(numbers("--temperatures", temperatures)),
+        prompt=prompt,
         answer=answer,
         top=top,
         states=one_of("--states", states, get_args(service.States)),
