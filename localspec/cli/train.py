@@ -41,6 +41,8 @@ HEAD = """
 
 localspec train head heads/data --output heads/eagle3 --steps 1500
 
+localspec train head heads/data heads/long --output heads/both --steps 1500
+
 localspec train head heads/data --output heads/medusa --kind medusa --ahead 4
 
 localspec train head heads/data --output heads/longer --init heads/eagle3/eagle3.gguf --rate 3e-4
@@ -147,7 +149,10 @@ def data(
 
 @app.command(epilog=HEAD)
 def head(
-    folder: Annotated[Path, typer.Argument(metavar="DATA", help="Folder that `train data` made.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DATA..", help="Folders that `train data` made; it learns from all of them."),
+    ],
     output: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Where checkpoint, head and record go.")],
     kind: Annotated[str, typer.Option("--kind", metavar="eagle3|eagle1|medusa", help="What is trained.")] = "eagle3",
     verifier: Annotated[
@@ -171,7 +176,8 @@ def head(
         typer.Option("--layers", metavar="I,J,K", help="Which stored layers are fused. (default: the first three)"),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option("--tokens", min=1, help="Answer tokens of the data to learn from. (default all)")
+        int | None,
+        typer.Option("--tokens", min=1, help="Answer tokens to learn from, the first over the folders. (default all)"),
     ] = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Steps between measurements.")] = 50,
     patience: Annotated[
@@ -199,7 +205,7 @@ def head(
         check_plot(plot)
     service.require_torch()
     request = service.HeadRequest(
-        data=folder,
+        data=tuple(folders),
         output=output,
         verifier=verifier,
         kind=kind,

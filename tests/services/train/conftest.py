@@ -49,7 +49,7 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
 def request_of(lesson: Lesson, output: Path, **changes: Any) -> HeadRequest:
     """Two hundred steps on the lesson, unless something else is said."""
     wanted = HeadRequest(
-        lesson.folder, output, steps=200, vocab=261, batch=600, every=50, threads=1, weights="F16", ahead=3
+        (lesson.folder,), output, steps=200, vocab=261, batch=600, every=50, threads=1, weights="F16", ahead=3
     )
     return replace(wanted, **changes)
 

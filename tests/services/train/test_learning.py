@@ -65,7 +65,7 @@ def test_states_that_were_not_stored_are_computed_with_the_same_weights(lesson: 
         make(made, Silent())
         for copy in folder.glob("*.gguf"):
             copy.unlink()
-        wanted = HeadRequest(folder, tmp_path / f"{states}-head", steps=3, vocab=261, batch=600, every=1, threads=1)
+        wanted = HeadRequest((folder,), tmp_path / f"{states}-head", steps=3, vocab=261, batch=600, every=1, threads=1)
         losses.append([point["loss"] for point in train(wanted, Silent()).record["curve"]])
         assert [copy.name for copy in folder.glob("*.gguf")] == ["verifier.bf16.gguf"] * (states == "recaptured")
     assert losses[0] == pytest.approx(losses[1], abs=0.05)  # other batches, other roundings
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_told_before_the_work(lesson: Lesson, tmp_path: Pat
     with pytest.raises(UsageError, match="--kind"):
         request_of(lesson, tmp_path, kind="eagle2")
     with pytest.raises(UsageError, match="no training data"):
-        train(HeadRequest(tmp_path / "nowhere", tmp_path / "out"), Silent())
+        train(HeadRequest((tmp_path / "nowhere",), tmp_path / "out"), Silent())
 
 
 def test_the_loss_is_the_cross_entropy_and_so_are_its_slopes() -> None:
