@@ -151,7 +151,7 @@ def data(
 def head(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DATA..", help="Folders that `train data` made; it learns from all of them."),
+        typer.Argument(metavar="DATA", help="Folders that `train data` made; the head learns from all of them."),
     ],
     output: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Where checkpoint, head and record go.")],
     kind: Annotated[str, typer.Option("--kind", metavar="eagle3|eagle1|medusa", help="What is trained.")] = "eagle3",

@@ -184,7 +184,7 @@ class Learning:
 
     def _epoch(self, watch: Watch) -> None:
         """What is left of this epoch."""
-        progress, plan, before = self.progress, self.plan, self.progress.step
+        progress, plan, before = self.progress, self.plan, (self.progress.step, self.progress.batch)
         started = time.perf_counter()
         for frame in self._stream():
             self._step(frame)
@@ -198,7 +198,7 @@ class Learning:
                 return
             watch(progress)
             started = time.perf_counter()
-        if progress.step == before and not progress.batch:
+        if before == (progress.step, 0):
             raise UsageError("there is no text to learn from", hint="Make more with `localspec train data`.")
 
     def _is_over(self) -> bool:
