@@ -5,7 +5,8 @@ One that cannot be opened, or fails, is named in a warning and left out, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rule import Rule
@@ -26,6 +27,7 @@ class Members:
         self._whose = whose
         self._warn = lender.warn
         self._drafters: dict[str, Drafter] = {}
+        self._begins: dict[str, Callable[[], None]] = {}  # of those who have not been asked in this answer
         for name in names:
             self._open(name, lender)
         if not self._drafters:
@@ -42,13 +44,27 @@ class Members:
     def __contains__(self, name: str) -> bool:
         return name in self._drafters
 
-    def begin(self, names: Sequence[str], tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
-        """A new answer for those who take part in it."""
-        for name in names:
-            try:
-                self._drafters[name].begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
-            except Exception as error:  # noqa: BLE001, PERF203
-                self._leave(name, error)
+    def begin(
+        self,
+        names: Iterable[str],
+        tokens: Ids,
+        *,
+        sampling: Sampling,
+        rule: Rule,
+        cancelled: Cancelled,
+        later: Collection[str],
+    ) -> None:
+        """A new answer for those who take part in it, for those of `later` only when they are first asked."""
+        self._begins = {
+            name: partial(self._drafters[name].begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
+            for name in names
+        }
+        for name in list(self._begins):
+            if name not in later:
+                try:
+                    self._begins.pop(name)()
+                except Exception as error:  # noqa: BLE001
+                    self._leave(name, error)
 
     def drafted(self, tokens: Ids, turns: Iterable[tuple[str, Budget]]) -> tuple[str, Draft]:
         """Whose draft it is ("none" for an empty one) when those whose turn it is are asked one after the other.
@@ -61,6 +77,8 @@ class Members:
             if name not in self._drafters:
                 continue
             try:
+                if name in self._begins:
+                    self._begins.pop(name)()
                 draft = self._drafters[name].propose(tokens, budget)
             except Exception as error:  # noqa: BLE001
                 self._leave(name, error)

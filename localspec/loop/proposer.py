@@ -57,6 +57,7 @@ class Proposer:
             price=controller.price,
             may_pay=controller.may_pay,
         )
+        self._begin: Callable[[], None] | None = None  # what the drafter has put off until it is asked
         self._fitted: tuple[tuple[int, int, int], Budget] | None = None  # the last one that was given out, and for what
         self._claims: list[float] = []  # of the one whose turn it is
         self._said: dict[str, list[float]] = {}  # of each that was asked, where the controller chooses
@@ -81,11 +82,19 @@ class Proposer:
         return self._tree is not None
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
-        """A new answer to `tokens` starts."""
+        """A new answer to `tokens` starts; a drafter that is not going to be asked soon reads them when it is."""
         self._budget, self._fitted = self._budget._replace(cancelled=cancelled), None
-        if self._drafter:
+        drafter = self._drafter
+        if not drafter:
+            return
+        begin = partial(drafter.begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
+        reads_now = self._controller.begin(len(tokens))
+        if self._chooser and self._asking:
+            begin = partial(begin, later=self._chooser.later)
+        self._begin = begin
+        if reads_now:
             try:
-                self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
+                self._begun()
             except Exception as error:  # noqa: BLE001
                 self._switch_off(error)
 
@@ -99,6 +108,7 @@ class Proposer:
         if not self._drafter or limit <= 0:
             return EMPTY
         try:
+            self._begun()
             draft = self._checked(self._drafter.propose(tokens, self._within(limit, leaves, depth)), limit, leaves)
             return _cut(draft, depth)
         except Exception as error:  # noqa: BLE001  whatever a drafter raises only costs time
@@ -125,6 +135,12 @@ class Proposer:
         if draft.confidences is None:
             return ()
         return tuple(accumulate((draft.confidences[node] for node in verdict.path), mul))
+
+    def _begun(self) -> None:
+        """Let the drafter begin, if it has not."""
+        if self._begin:
+            begin, self._begin = self._begin, None
+            begin()
 
     def _within(self, limit: int, leaves: int, depth: int) -> Budget:
         """The budget of a round; often it is the last one's."""
