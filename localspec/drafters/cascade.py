@@ -9,7 +9,6 @@ A member that cannot be opened, or fails, is named in a warning, and the others 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rule import Rule
@@ -97,9 +96,8 @@ class Cascade:
         """A new answer for all that take part."""
         for name in self.members:
             self._records[name].begin()
-            if not self._records[name].rest:
-                begin = partial(self._members[name].begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
-                self._members.harmless(name, begin, None)
+        takes_part = [name for name in self.members if not self._records[name].rest]
+        self._members.begin(takes_part, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         """The draft of whoever the controller asks; without one that chooses, the first that is not empty."""

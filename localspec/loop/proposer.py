@@ -134,19 +134,24 @@ class Proposer:
         tree = _fitting(self._tree, limit, leaves, depth) if self._tree and leaves > 1 else None
         budget = self._budget._replace(limit=limit, leaves=leaves, tree=tree)
         if self._chooser:
-            budget = budget._replace(turns=partial(self._turns, budget, depth))
+            budget = budget._replace(turns=partial(self._turns, budget, depth, {}))
         self._fitted = asked, budget
         return budget
 
-    def _turns(self, budget: Budget, depth: int) -> Iterator[tuple[str, Budget]]:
-        """Whom the controller has asked, with their budgets."""
+    def _turns(
+        self, budget: Budget, depth: int, known: dict[tuple[str, int, bool], Budget]
+    ) -> Iterator[tuple[str, Budget]]:
+        """Whom the controller has asked, with their budgets, those that are `known` from other rounds again."""
         assert self._chooser is not None
         self._said = {}
-        for name, limit, branches in self._chooser.turns():
+        for turn in self._chooser.turns():
+            name, limit, branches = turn
             self._claims = self._said[name] = []
-            most = min(limit, budget.limit)
-            tree = _fitting(budget.tree, most, budget.leaves, depth) if budget.tree and branches else None
-            yield name, budget._replace(limit=most, tree=tree)
+            if turn not in known:
+                most = min(limit, budget.limit)
+                tree = _fitting(budget.tree, most, budget.leaves, depth) if budget.tree and branches else None
+                known[turn] = budget._replace(limit=most, tree=tree)
+            yield name, known[turn]
 
     def _pays(self, depth: int, confidence: float) -> bool:
         pays = self._controller.pays(depth, confidence)
