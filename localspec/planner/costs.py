@@ -20,6 +20,8 @@ STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a 
 HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
 GENTLE = 0.02  # the least one more row can cost, in plain passes
 AGREES = 0.3  # a pass that was heard of is believed when a measured one is off by no more than this share
+MANY = 32  # tokens of a prompt from which on what it took says something about rows
+CREDIT = 0.7  # share of that which a row of a narrow pass costs at least: the first batch of a process may be slow
 TRIAL = 3  # widest draft, in effect, before what was heard of is believed: a pass over four tokens can do no great harm
 
 
@@ -59,6 +61,7 @@ class PassCosts:
         self._believed = False  # a measured pass was as heard
         self._shape = [Estimate(FORM) for _ in range(longest + 1)]
         self._measured: set[int] = set()  # of n > 1
+        self._row = 0.0  # seconds of a token of a prompt, 0.0: not known
         self._factor = 1.0
         self._settled = 0
         self._widest = 0
@@ -120,6 +123,15 @@ class PassCosts:
         if self._settled >= REFRESH:
             self._draw()
 
+    def read(self, count: int, seconds: float) -> None:
+        """A prompt of `count` tokens was read in this time: no row of a narrower pass costs much less than one of it.
+
+        That is what a machine bound by computing says before anything was drafted, where hope would be dear.
+        """
+        if count >= MANY and (not self._row or seconds / count < self._row):
+            self._row = seconds / count
+            self._settled = REFRESH
+
     def _compare(self, n: int) -> None:
         """Believe what was heard of if this pass was like that; forget it if it was not, twice."""
         if not self._shape[1].count:
@@ -159,11 +171,11 @@ class PassCosts:
 
     def _hoped(self, expected: list[float]) -> list[float]:
         curve, slope, heard = expected[:2], GENTLE, max(self._heard, default=0)
-        last = 1.0
+        last, row = 1.0, CREDIT * self._row / self.plain if self.plain else 0.0
         for n in range(2, self.longest + 1):
             value, is_measured = expected[n], n in self._measured
             if n > heard and not (is_measured and self._shape[n].count >= 2) and last + slope < value:
-                value = last + slope
+                value = min(value, max(last + slope, n * row))
             curve.append(value)
             last = value
             if is_measured or n in self._heard:
