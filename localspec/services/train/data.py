@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,10 @@ GIGA = 10**9
 MOST_BYTES = 20 * GIGA
 """States are stored by default up to this size or half of the free disk; else they are computed again in training."""
 SHARD_TEXTS = 48
-PROMPT_GUESS = 60
-"""Tokens of a prompt, for the estimate of the disk need."""
+PROMPT_GUESS, ANSWER_GUESS = 60, 160
+"""Tokens of a prompt that is made up, and of an answer, for the estimate of the disk need."""
+LETTERS = 4
+"""Of a token, for the same."""
 
 
 @dataclass(frozen=True)
@@ -245,16 +248,26 @@ def remembered(store: Store, seen: Seen) -> set[int]:
     return done
 
 
-def bytes_per_token(*, rows: int, width: int, top: int) -> float:
+def prompt_size(request: DataRequest) -> float:
+    """About how many tokens the prompts have that will be asked. Raises `UsageError` where their file is no such."""
+    from localspec.services.train.questions import read_turns
+
+    if request.prompts is None:
+        return PROMPT_GUESS
+    sizes = [len(text) / LETTERS for text in read_turns(request.prompts)]
+    return statistics.mean([size for size in sizes if size <= request.prompt] or [request.prompt])
+
+
+def bytes_per_token(request: DataRequest, *, rows: int, width: int) -> float:
     """Disk for one answer token with its share of the prompt: hidden rows in float16, top tokens with their laws."""
-    prompt_share = 1 + PROMPT_GUESS / 160
-    return prompt_share * (rows * width * 2 + 4) + top * 6
+    share = 1.0 + prompt_size(request) / min(request.answer, ANSWER_GUESS)
+    return share * (rows * width * 2 + 4) + request.top * 6
 
 
 def planned_states(request: DataRequest, *, rows: int, width: int, report: Report) -> str:
     """Whether hidden rows are stored, decided by their size; says what the disk must hold."""
-    whole = request.tokens * bytes_per_token(rows=rows, width=width, top=request.top)
-    lean = request.tokens * bytes_per_token(rows=0, width=width, top=request.top)
+    whole = request.tokens * bytes_per_token(request, rows=rows, width=width)
+    lean = request.tokens * bytes_per_token(request, rows=0, width=width)
     folder = next(
         parent for parent in (request.folder.absolute(), *request.folder.absolute().parents) if parent.exists()
     )
