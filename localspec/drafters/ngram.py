@@ -33,7 +33,7 @@ from localspec.errors import UsageError
 WIDER = 4
 """A tree looks at so many times the places that a chain compares: it has room for what followed longer ago."""
 PATIENCE = 16
-"""A chain that waits for a longer match looks closely after so many tokens all the same: undrafted guesses teach."""
+"""Who waits for a longer match looks closely after so many tokens all the same: guesses teach undrafted, too."""
 LEAST = 0.02
 """A node that is taken once in fifty rounds is never worth its row."""
 MOST_BYTES = 8 * 2**20
@@ -91,24 +91,16 @@ class Ngram:
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         """What followed the best matches, as far as it is likely enough to pay."""
         self._text = tokens
-        if budget.tree is None and self._waits(tokens):
+        if self._waits(tokens):
             return EMPTY
         known = len(self._index)
         if self._index.follow(tokens) == known:  # after an edit nothing can be said about the old guesses
             self._foretold.learn(tokens[known:])
         self._foretold = Foretold(self._trust)
-        if budget.tree is None:
-            draft = self._chain(self._places(tokens, self.options.candidates), budget)
-            self._awaited = 0 if len(draft) else self._least_size(budget)
-            self._due = len(tokens) + PATIENCE
-            return draft
-        places = self._places(tokens, WIDER * self.options.candidates)
-        if isinstance(budget.tree, Shape):
-            kept = self._fill(places, budget.tree)
-        else:
-            kept = self._grow(places, budget.tree)
-            kept = kept[: budget.choose([self._foretold.nodes[node].joint for node in kept])]
-        return self._foretold.draft(kept)
+        draft = self._drafted(tokens, budget)
+        self._awaited = 0 if len(draft) else self._least_size(budget)
+        self._due = len(tokens) + PATIENCE
+        return draft
 
     def observe(self, result: Pass, verdict: Verdict | None) -> None:
         """Nothing to do: the text that comes with the next `propose` tells which guesses were right."""
@@ -124,6 +116,18 @@ class Ngram:
         if self.options.remember and len(self._text):
             self._lender.remember(self.name, self._text.copy())
 
+    def _drafted(self, tokens: Ids, budget: Budget) -> Draft:
+        """A chain or a tree, whichever is wanted."""
+        if budget.tree is None:
+            return self._chain(self._places(tokens, self.options.candidates), budget)
+        places = self._places(tokens, WIDER * self.options.candidates)
+        if isinstance(budget.tree, Shape):
+            kept = self._fill(places, budget.tree)
+        else:
+            kept = self._grow(places, budget.tree)
+            kept = kept[: budget.choose([self._foretold.nodes[node].joint for node in kept])]
+        return self._foretold.draft(kept)
+
     def _waits(self, tokens: Ids) -> bool:
         """Is there still no match of a size that could pay, so that nothing need be indexed or looked at yet?"""
         if not self._awaited or not len(self._index) < len(tokens) < self._due:
@@ -132,7 +136,7 @@ class Ngram:
 
     def _least_size(self, budget: Budget) -> int:
         """The least size of a match behind which a draft could pay, 0 where the size does not tell."""
-        if self._libraries or not budget.asks:
+        if self._libraries or not budget.asks or isinstance(budget.tree, Shape):
             return 0
         sizes = self._index.sizes
         return next((size for size in sizes if budget.may_pay(self._trust.most(size))), sizes[-1])

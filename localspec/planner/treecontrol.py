@@ -77,6 +77,14 @@ class AutoTree(AutoLength):
             self._limit = 0 if self._parked else min(room, self._longest, self._frontier())
         return self._limit
 
+    def may_pay(self, confidence: float) -> bool:
+        """Could a tree pay whose likeliest node is right with at most this probability?"""
+        if self._is_chain:
+            return super().may_pay(confidence)
+        self._speaks = True
+        believed = self._joints.believed(confidence)
+        return believed > self._bar(1, believed)
+
     def pays(self, depth: int, confidence: float) -> bool:
         """Asked by drafters of chains only."""
         self._is_chain = True
