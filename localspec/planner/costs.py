@@ -61,31 +61,9 @@ class PassCosts:
         self._measured: set[int] = set()  # of n > 1
         self._factor = 1.0
         self._settled = 0
-        self._widest = 0
         self.plain = self._heard.get(1, 0.0)
         """t(1), 0.0 before it was measured or heard of."""
         self._draw()
-
-    @property
-    def widest(self) -> int:
-        """The largest n that was measured, or is believed; 0 before any."""
-        if not self._heard:
-            return self._widest
-        heard = max(self._heard)
-        return max(self._widest, heard if self._believed else min(heard, TRIAL))
-
-    @property
-    def is_known(self) -> bool:
-        """Is t(1) known well enough to compare other passes with it?"""
-        plain = self._shape[1]
-        return plain.count >= 2 or (
-            plain.count == 1 and bool(self._heard) and plain.value <= (1.0 + AGREES) * self._heard[1]
-        )
-
-    @property
-    def is_hearsay(self) -> bool:
-        """Does the curve rest on what was heard of and not yet seen?"""
-        return bool(self._heard) and not self._believed
 
     @property
     def times(self) -> tuple[tuple[int, float], ...]:
@@ -110,8 +88,6 @@ class PassCosts:
         shape.observe(seconds / self._factor)
         if self._shape[1].count:
             self.plain = self._shape[1].value * self._factor
-        if n > self._widest:
-            self._widest = n
         if n > 1:
             self._measured.add(n)
         self._settled = self._settled + 1 if shape.count > SETTLED else REFRESH
@@ -142,6 +118,16 @@ class PassCosts:
         """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
         self.hoped = self._hoped(self.expected)
         """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
+        plain, heard = self._shape[1], max(self._heard, default=0)
+        self.is_known = plain.count >= 2 or (
+            plain.count == 1 and heard > 0 and plain.value <= (1.0 + AGREES) * self._heard[1]
+        )
+        """Is t(1) known well enough to compare other passes with it?"""
+        self.is_hearsay = heard > 0 and not self._believed
+        """Does the curve rest on what was heard of and not yet seen?"""
+        measured = max(self._measured, default=min(plain.count, 1))
+        self.widest = max(measured, min(heard, TRIAL) if self.is_hearsay else heard)
+        """The largest n that was measured, or is believed; 0 before any."""
 
     def _expected(self) -> list[float]:
         base = self._shape[1].value
@@ -151,22 +137,22 @@ class PassCosts:
         curve = [0.0, 1.0]
         at = 1
         for n, value in sorted(values.items()):
-            step = (value - curve[at]) / (n - at)
-            curve += [curve[at] + step * more for more in range(1, n - at)] + [value]
+            if n > at + 1:
+                step = (value - curve[at]) / (n - at)
+                curve += [curve[at] + step * more for more in range(1, n - at)]
+            curve.append(value)
             at = n
         slope = max(GENTLE, (curve[at] - 1.0) / (at - 1)) if at > 1 else STEEP
         return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
 
     def _hoped(self, expected: list[float]) -> list[float]:
-        curve, slope, heard = expected[:2], GENTLE, max(self._heard, default=0)
-        last = 1.0
+        curve, slope, last = expected.copy(), GENTLE, 1.0
+        heard, known = max(self._heard, default=0), self._measured.union(self._heard)
         for n in range(2, self.longest + 1):
-            value, is_measured = expected[n], n in self._measured
-            if n > heard and not (is_measured and self._shape[n].count >= 2) and last + slope < value:
-                value = last + slope
-            curve.append(value)
-            last = value
-            if is_measured or n in self._heard:
+            if last + slope < curve[n] and n > heard and self._shape[n].count < 2:
+                curve[n] = last + slope
+            last = curve[n]
+            if n in known:
                 slope = max(GENTLE, HOPE * (expected[n] - 1.0) / (n - 1))
         return curve
 

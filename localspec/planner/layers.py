@@ -27,15 +27,16 @@ class LayerCosts:
         # Sums of products of passes, further nodes and seconds.
         self._pp = self._pn = self._nn = self._ps = self._ns = 0.0
 
-    def expected(self, widths: Sequence[int]) -> float:
-        """Seconds of passes over so many nodes each."""
-        return self.passed * len(widths) + self.node * (sum(widths) - len(widths))
+    def steps(self, widths: Sequence[int]) -> float:
+        """How many passes over one node take as long as passes over so many nodes each."""
+        passes = len(widths)
+        return passes + self.node / self.passed * (sum(widths) - passes)
 
     def observe(self, widths: Sequence[int], seconds: float) -> None:
         """These passes took so long together."""
         passes, nodes = float(len(widths)), float(sum(widths) - len(widths))
         if self.count >= FIRST:
-            before = self.expected(widths)
+            before = self.passed * passes + self.node * nodes
             seconds = before * clipped(seconds / before)
         self.count += 1
         self._pp = MEMORY * self._pp + passes * passes

@@ -9,6 +9,7 @@ draw.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from localspec.planner.books import PACE, Books, Report
@@ -86,8 +87,8 @@ class AutoTree(AutoLength):
         """How many of these nodes are worth being expanded by one more draft pass?"""
         if depth > self._limit:
             return 0  # no path is longer than the tree has nodes
-        worth, row = self._books.worth, self._rows_price(self._passes.hoped, depth) / depth
-        each, mean = worth * (self._node + row), self._acceptance.mean
+        row, worth, mean = (self._passes.hoped[depth + 1] - 1.0) / depth, self._books.worth, self._acceptance.mean
+        each = worth * (self._node + (row if row > LEAST else LEAST))
         gains = [gain for believed in self._joints.all_believed(joints) if (gain := believed * mean - each) > 0.0]
         count = len(gains)
         if not count or sum(gains) <= worth * (self._draft - self._node):
@@ -148,27 +149,23 @@ class AutoTree(AutoLength):
         """Draft passes of the round, with their further nodes as fractions of one."""
         if self._is_chain:
             return super()._steps(report)
-        return self._layers.expected(self._widths) / self._layers.passed
+        return self._layers.steps(self._widths)
 
     def _learn_draft(self, seconds: float, steps: float) -> None:
-        super()._learn_draft(seconds, steps)
-        if not self._is_chain and self._missed < BEHIND:
-            self._layers.observe(self._widths, seconds)
-            self._step.value = self._layers.passed
+        if self._is_chain or self._missed >= BEHIND:
+            super()._learn_draft(seconds, steps)
+            return
+        self._layers.observe(self._widths, seconds)
+        self._step.count, self._step.value = self._layers.count, self._layers.passed
 
     def _reckon(self) -> None:
         super()._reckon()
         if self._layers.count:
             self._node = self._draft * self._layers.node / self._layers.passed
 
-    @staticmethod
-    def _rows_price(curve: Sequence[float], count: int) -> float:
-        """Cost of so many rows more than a plain pass has; measured times may even say that they save some."""
-        return max(curve[count + 1] - 1.0, LEAST * count)
-
     def _frontier(self) -> int:
         widest = self._passes.widest
-        leap = next((size for size in LEAPS if widest <= size), self._longest)
+        leap = self._longest if widest > LEAPS[-1] else LEAPS[bisect_left(LEAPS, widest)]
         return leap if self._affords(leap) else max(1, widest - 1)
 
     def _price(self, length: int) -> float:
