@@ -106,7 +106,7 @@ class Choice:
         heard = report.drafter if report.drafted else NONE
         self._heard[heard] = self._heard.get(heard, 0) + report.rounds
         for name, arm in self.arms.items():
-            if name not in self._asked:
+            if name not in self._asked or (arm.lookup and name != heard):
                 arm.wait(report, spent)
             elif name == heard or heard == NONE:
                 arm.learn(report, spent)

@@ -86,7 +86,7 @@ class AutoLength:
         self._lag = self._lag_now()  # of one token that was decoded without the drafter
         self._acceptance = Acceptance(longest, profile.acceptance if profile else ())
         self._attempts = Attempts(self._passes.longest)
-        self._lately = Attempts(self._passes.longest, RECENT) if books else None  # only others are interested
+        self._lately = Attempts(self._passes.longest, RECENT) if books and not lookup else None  # for the others
         if profile and profile.attempt is not None:
             for record in filter(None, (self._attempts, self._lately)):
                 record.know(profile.attempt)
@@ -199,7 +199,7 @@ class AutoLength:
         if report.context != self._context:
             self._missed = 0  # another answer: the drafter has read its prompt
         self._context = report.context + emitted
-        self._acceptance.observe(report.accepted, report.refused, report.confidences)
+        self._acceptance.observe(report.accepted, report.refused, report.confidences if self._speaks else ())
         if not spent:
             return
         self._learn_draft(report.draft_s, steps)

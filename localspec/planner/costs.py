@@ -114,10 +114,6 @@ class PassCosts:
 
     def _draw(self) -> None:
         self._settled = 0
-        self.expected = self._expected()
-        """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
-        self.hoped = self._hoped(self.expected)
-        """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
         plain, heard = self._shape[1], max(self._heard, default=0)
         self.is_known = plain.count >= 2 or (
             plain.count == 1 and heard > 0 and plain.value <= (1.0 + AGREES) * self._heard[1]
@@ -128,15 +124,18 @@ class PassCosts:
         measured = max(self._measured, default=min(plain.count, 1))
         self.widest = max(measured, min(heard, TRIAL) if self.is_hearsay else heard)
         """The largest n that was measured, or is believed; 0 before any."""
-
-    def _expected(self) -> list[float]:
-        base = self._shape[1].value
         values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
-        if base:  # what was measured counts more; without t(1) it cannot be compared with anything
-            values |= {n: self._shape[n].value / base for n in self._measured}
+        if plain.count:  # what was measured counts more; without t(1) it cannot be compared with anything
+            values |= {n: self._shape[n].value / plain.value for n in self._measured}
+        self.expected = self._expected(sorted(values.items()))
+        """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
+        self.hoped = self._hoped(sorted(self._measured.union(values)), heard)
+        """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
+
+    def _expected(self, values: list[tuple[int, float]]) -> list[float]:
         curve = [0.0, 1.0]
         at = 1
-        for n, value in sorted(values.items()):
+        for n, value in values:
             if n > at + 1:
                 step = (value - curve[at]) / (n - at)
                 curve += [curve[at] + step * more for more in range(1, n - at)]
@@ -145,15 +144,17 @@ class PassCosts:
         slope = max(GENTLE, (curve[at] - 1.0) / (at - 1)) if at > 1 else STEEP
         return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
 
-    def _hoped(self, expected: list[float]) -> list[float]:
-        curve, slope, last = expected.copy(), GENTLE, 1.0
-        heard, known = max(self._heard, default=0), self._measured.union(self._heard)
-        for n in range(2, self.longest + 1):
-            if last + slope < curve[n] and n > heard and self._shape[n].count < 2:
-                curve[n] = last + slope
-            last = curve[n]
-            if n in known:
-                slope = max(GENTLE, HOPE * (expected[n] - 1.0) / (n - 1))
+    def _hoped(self, known: list[int], heard: int) -> list[float]:
+        curve, slope, at = self.expected.copy(), GENTLE, 1
+        for n in known:
+            if n > heard:
+                for row in range(at + 1, n if self._shape[n].count >= 2 else n + 1):
+                    hope = curve[row - 1] + slope
+                    if hope < curve[row]:
+                        curve[row] = hope
+            share = HOPE * (self.expected[n] - 1.0) / (n - 1)
+            slope, at = share if share > GENTLE else GENTLE, n
+        curve[at + 1 :] = [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
         return curve
 
 

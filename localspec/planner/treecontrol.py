@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from localspec.planner.books import PACE, Books, Report
 from localspec.planner.controller import (
     BEHIND,
-    DOUBT,
     FIRST_GAP,
     FREE,
     HORIZON,
@@ -171,17 +170,14 @@ class AutoTree(AutoLength):
     def _price(self, length: int) -> float:
         if self._is_chain:
             return super()._price(length)
-        passes = max(1, len(self._widths))
-        return self._passes.hoped[length + 1] - 1.0 + passes * self._draft + self._missed * self._lag
+        return self._passes.hoped[length + 1] - 1.0 + len(self._widths) * self._draft + self._missed * self._lag
 
     def _is_worth_trying(self) -> bool:
         """Do trees pay on average, or is it time to look again?"""
-        advantage = self._attempts.advantage(self._passes.hoped, self._draft)
-        price = self._draft - advantage + self._missed * self._lag
-        doubt = DOUBT / (1.0 + self._attempts.weight) ** 0.5
-        self._looking = self._idle >= self._pause and self._books.purse > price
-        hopeful = not self._is_hopeless and advantage + doubt > 0.0 and self._books.purse > price + RESERVE
-        pays = advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag
-        free = self._picky and self._draft <= FREE
-        self._doubting = hopeful and not pays and not free
-        return pays or hopeful or self._looking or free
+        advantage, behind = self._attempts.advantage(self._passes.hoped, self._draft), self._missed * self._lag
+        left = self._books.purse - (self._draft - advantage + behind)  # in the purse if nothing comes of it
+        self._looking = self._idle >= self._pause and left > 0.0
+        if (advantage > 0.0 and HORIZON * advantage >= behind) or (self._picky and self._draft <= FREE):
+            return True
+        self._doubting = not self._is_hopeless and left > RESERVE and advantage + self._doubt() > 0.0
+        return self._doubting or self._looking
