@@ -125,14 +125,17 @@ class AutoLength:
                 self._is_hopeless = self._cannot_pay()
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
             # Where t(n) was only heard of, its first draft puts that to the test and should do no great harm.
-            if not (self._speaks and self._draft <= FREE):
-                reach = self._frontier()
+            reach, goes_anywhere = self._longest, self._speaks and self._draft <= FREE
+            if not goes_anywhere:
+                reach = min(reach, self._frontier())
             elif self._passes.is_hearsay:
-                reach = max(PROOF, self._frontier())
+                reach = min(reach, max(PROOF, self._frontier()))
+            if reach > room:
+                reach = room
+            if goes_anywhere:
+                self._limit = reach
             else:
-                reach = self._longest
-            reach = min(room, self._longest, reach)
-            self._limit = self._attempt(reach) if self._speaks else self._best(reach)
+                self._limit = self._attempt(reach) if self._speaks else self._best(reach)
         if self._limit and self._limit != self._bars_limit:
             self._bars, self._bars_limit = {}, self._limit
         return self._limit
@@ -392,8 +395,6 @@ class AutoLength:
 
     def _attempt(self, reach: int) -> int:
         """The limit; `pays` decides how far a draft really goes."""
-        if self._draft <= FREE:
-            return reach
         advantage, behind = self._attempts.advantage(self._passes.hoped, self._draft), self._missed * self._lag
         if not (advantage > 0.0 and HORIZON * advantage >= behind):
             left = self._books.purse - (self._draft - advantage + behind)  # in the purse if nothing comes of it

@@ -50,5 +50,5 @@ class LayerCosts:
         """Least squares, with the guess that a node costs `SHARE` of a pass as further observations."""
         pp, pn, nn = self._pp + WEIGHT * SHARE * SHARE, self._pn - WEIGHT * SHARE, self._nn + WEIGHT
         determinant = pp * nn - pn * pn
-        self.passed = max(TICK, (nn * self._ps - pn * self._ns) / determinant)
-        self.node = max(0.0, (pp * self._ns - pn * self._ps) / determinant)
+        passed, node = (nn * self._ps - pn * self._ns) / determinant, (pp * self._ns - pn * self._ps) / determinant
+        self.passed, self.node = passed if passed > TICK else TICK, node if node > 0.0 else 0.0

@@ -88,7 +88,7 @@ class AutoTree(AutoLength):
             return 0  # no path is longer than the tree has nodes
         row, worth, mean = (self._passes.hoped[depth + 1] - 1.0) / depth, self._books.worth, self._acceptance.mean
         each = worth * (self._node + (row if row > LEAST else LEAST))
-        gains = [gain for believed in self._joints.all_believed(joints) if (gain := believed * mean - each) > 0.0]
+        gains = self._joints.gains(joints, share=mean, price=each)
         count = len(gains)
         if not count or sum(gains) <= worth * (self._draft - self._node):
             return 0
@@ -103,8 +103,8 @@ class AutoTree(AutoLength):
         best, most, gain = 0, 0.0, 0.0
         for count, believed in enumerate(self._joints.all_believed(joints[: self._longest]), start=1):
             gain += believed
-            price = curve[count + 1] - 1.0
-            profit = gain - worth * (price if price > LEAST * count else LEAST * count)
+            price, least = curve[count + 1] - 1.0, LEAST * count
+            profit = gain - worth * (price if price > least else least)
             if profit > most and (count in SIZES or count == len(joints)):
                 best, most, self._promised, self._kept_rows = count, profit, gain, count
         if not best and joints and (self._looking or self._drafts < FIRST) and self._affords(1):
