@@ -177,12 +177,6 @@ class AutoLength:
         self._kept_rows = depth
         return True
 
-    def _bar_at(self, place: int) -> float:
-        """What a token there, its elders included, has to be worth in this round: reckoned for the first time."""
-        depth, level = divmod(place, PLACES)
-        bar = self._bars[place] = self._bar(depth, level / LEVELS)
-        return bar
-
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
         self._passes.observe(report.drafted + 1, report.verify_s)
@@ -414,19 +408,20 @@ class AutoLength:
         """Tokens that the record of so few attempts may hide."""
         return DOUBT / sqrt(1.0 + self._attempts.weight)
 
-    def _bar(self, depth: int, hope: float) -> float:
-        """The probability of being accepted, elders included, from which on a token at `depth` pays.
+    def _bar_at(self, place: int) -> float:
+        """The probability of being accepted, elders included, from which on a token pays there: for the first time.
 
         Tokens behind it are weighed with it, because a pass that pays for five rows need not pay for two; they are
-        taken to be as likely as tokens are on the whole, or as `hope` says.
+        taken to be as likely as tokens are on the whole, or as this one.
         """
-        curve, draft, mean = self._books.curve, self._draft, self._acceptance.mean
+        depth, level = divmod(place, PLACES)
+        curve, draft, mean, hope = self._books.curve, self._draft, self._acceptance.mean, level / LEVELS
         trust = mean if mean > hope else hope
         left = self._limit - depth  # tokens that may follow; each has to be computed before it is asked about
         gain = passed = 1.0
         base = curve[depth]
         bar = curve[depth + 1] - base + (draft if left else 0.0)
-        for more in range(1, min(LOOKAHEAD, left + 1)):
+        for more in range(1, LOOKAHEAD if left >= LOOKAHEAD else left + 1):
             passed *= trust
             gain += passed
             steps = more + 1 if more < left else left
@@ -434,7 +429,10 @@ class AutoLength:
             if least < bar:
                 bar = least
         bar = self._books.worth * (bar if bar > LEAST else LEAST)
-        return CAUTION * bar if self.lookup else bar
+        if self.lookup:
+            bar *= CAUTION
+        self._bars[place] = bar
+        return bar
 
     # What it costs.
 

@@ -127,15 +127,16 @@ class PassCosts:
         values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
         if plain.count:  # what was measured counts more; without t(1) it cannot be compared with anything
             values |= {n: self._shape[n].value / plain.value for n in self._measured}
-        self.expected = self._expected(sorted(values.items()))
+        known = sorted(values.items())
+        self.expected = self._expected(known)
         """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
-        self.hoped = self._hoped(sorted(self._measured.union(values)), heard)
+        self.hoped = self._hoped(known, heard)
         """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
 
-    def _expected(self, values: list[tuple[int, float]]) -> list[float]:
+    def _expected(self, known: list[tuple[int, float]]) -> list[float]:
         curve = [0.0, 1.0]
         at = 1
-        for n, value in values:
+        for n, value in known:
             if n > at + 1:
                 step = (value - curve[at]) / (n - at)
                 curve += [curve[at] + step * more for more in range(1, n - at)]
@@ -144,15 +145,13 @@ class PassCosts:
         slope = max(GENTLE, (curve[at] - 1.0) / (at - 1)) if at > 1 else STEEP
         return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
 
-    def _hoped(self, known: list[int], heard: int) -> list[float]:
+    def _hoped(self, known: list[tuple[int, float]], heard: int) -> list[float]:
         curve, slope, at = self.expected.copy(), GENTLE, 1
-        for n in known:
+        for n, value in known:
             if n > heard:
                 for row in range(at + 1, n if self._shape[n].count >= 2 else n + 1):
-                    hope = curve[row - 1] + slope
-                    if hope < curve[row]:
-                        curve[row] = hope
-            share = HOPE * (self.expected[n] - 1.0) / (n - 1)
+                    curve[row] = min(curve[row], curve[row - 1] + slope)
+            share = HOPE * (value - 1.0) / (n - 1)
             slope, at = share if share > GENTLE else GENTLE, n
         curve[at + 1 :] = [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
         return curve
