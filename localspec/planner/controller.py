@@ -459,10 +459,9 @@ class AutoLength:
         if self.lookup or not self._passes.is_known or (self._told is None and self._step.count < 2):
             return False
         curve, draft = self._passes.hoped, self._draft
-        for n in LENGTHS:
-            if n <= self._longest and n + 1 >= curve[n + 1] + n * draft:
-                return False
-        return True
+        if curve[2] + draft <= 2.0:  # one token could pay, as is usual
+            return False
+        return all(n + 1 < curve[n + 1] + n * draft for n in LENGTHS if n <= self._longest)
 
     def _draft_now(self) -> float:
         """Cost of one draft token."""
