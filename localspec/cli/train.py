@@ -41,6 +41,8 @@ HEAD = """
 
 localspec train head heads/data --output heads/eagle3 --steps 1500
 
+localspec train head heads/data heads/long --output heads/both --steps 1500
+
 localspec train head heads/data --output heads/medusa --kind medusa --ahead 4
 
 localspec train head heads/data --output heads/longer --init heads/eagle3/eagle3.gguf --rate 3e-4
@@ -77,6 +79,9 @@ def data(
     temperatures: Annotated[
         str, typer.Option("--temperatures", metavar="T,T,..", help="Each answer is drawn at one of them.")
     ] = "0,0.7,1",
+    prompt: Annotated[
+        int, typer.Option("--prompt-tokens", min=1, help="Longest prompt that is asked; longer ones are left out.")
+    ] = 448,
     answer: Annotated[int, typer.Option("--answer-tokens", min=2, help="Longest answer.")] = 256,
     top: Annotated[int, typer.Option("--top", min=1, max=64, help="Likeliest tokens kept of each law.")] = 32,
     states: Annotated[
@@ -121,6 +126,7 @@ def data(
         prompts=prompts,
         exclude=tuple(exclude or ()),
         temperatures=tuple(numbers("--temperatures", temperatures)),
+        prompt=prompt,
         answer=answer,
         top=top,
         states=one_of("--states", states, get_args(service.States)),
@@ -143,7 +149,10 @@ def data(
 
 @app.command(epilog=HEAD)
 def head(
-    folder: Annotated[Path, typer.Argument(metavar="DATA", help="Folder that `train data` made.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DATA", help="Folders that `train data` made; the head learns from all of them."),
+    ],
     output: Annotated[Path, typer.Option("--output", metavar="FOLDER", help="Where checkpoint, head and record go.")],
     kind: Annotated[str, typer.Option("--kind", metavar="eagle3|eagle1|medusa", help="What is trained.")] = "eagle3",
     verifier: Annotated[
@@ -167,7 +176,8 @@ def head(
         typer.Option("--layers", metavar="I,J,K", help="Which stored layers are fused. (default: the first three)"),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option("--tokens", min=1, help="Answer tokens of the data to learn from. (default all)")
+        int | None,
+        typer.Option("--tokens", min=1, help="Answer tokens to learn from, the first over the folders. (default all)"),
     ] = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Steps between measurements.")] = 50,
     patience: Annotated[
@@ -195,7 +205,7 @@ def head(
         check_plot(plot)
     service.require_torch()
     request = service.HeadRequest(
-        data=folder,
+        data=tuple(folders),
         output=output,
         verifier=verifier,
         kind=kind,

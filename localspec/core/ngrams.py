@@ -54,14 +54,19 @@ class NgramIndex:
             self._append(token)
         return kept
 
-    @property
-    def longest_size(self) -> int:
-        """The largest size whose n-gram at the end of the text stood there before, 0: none."""
-        if self.text:
-            for size in reversed(self.sizes):
-                if self._older[size][-1] >= 0:
-                    return size
-        return 0
+    def recurs(self, tokens: Ids, size: int) -> bool:
+        """Has the n-gram of this size at the end of `tokens` stood in them before?
+
+        They are the text and more, which is not followed: of a few new tokens that is known for less.
+        """
+        new = tokens[max(0, len(self.text) - size + 1) :].tolist()
+        end = new[-size:]
+        gram = 0
+        for token in end:
+            gram = gram << ID_BITS | token
+        return gram in self._last[size] or any(
+            new[at] == end[0] and new[at : at + size] == end for at in range(len(new) - size)
+        )
 
     def matches(self, count: int, *, longest: int) -> list[Match]:
         """Up to `count` earlier places that read like the end of the text, longest first, then most recent first.

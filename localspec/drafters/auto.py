@@ -6,8 +6,8 @@ and then costs. Without a controller that chooses, the members are asked in orde
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 
 from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rule import Rule
@@ -58,11 +58,11 @@ class Auto:
         """Those that could be opened and have not failed."""
         return self._members.names
 
-    def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
+    def begin(
+        self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled, later: Collection[str] = ()
+    ) -> None:
         """A new answer for all of them."""
-        for name in self.members:
-            begin = partial(self._members[name].begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
-            self._members.harmless(name, begin, None)
+        self._members.begin(self.members, tokens, sampling=sampling, rule=rule, cancelled=cancelled, later=later)
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         """The draft of whoever the controller asks; without one that chooses, the first that is not empty."""

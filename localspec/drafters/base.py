@@ -5,7 +5,7 @@ A drafter never imports an engine: a lender opens a second model by role and kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from localspec.core.draft import Draft, Ids, Verdict
@@ -80,6 +80,12 @@ class Drafter(Protocol):
 @runtime_checkable
 class Asking(Protocol):
     """A drafter that asks others."""
+
+    def begin(
+        self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled, later: Collection[str] = ()
+    ) -> None:
+        """A new answer starts for all of them, for those of `later` only when they are first asked."""
+        ...
 
     @property
     def heard(self) -> str:

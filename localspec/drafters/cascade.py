@@ -8,8 +8,8 @@ A member that cannot be opened, or fails, is named in a warning, and the others 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 
 from localspec.core.draft import EMPTY, Draft, Ids, Verdict
 from localspec.core.rule import Rule
@@ -93,13 +93,14 @@ class Cascade:
         """Those that could be opened and have not failed."""
         return self._members.names
 
-    def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
+    def begin(
+        self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled, later: Collection[str] = ()
+    ) -> None:
         """A new answer for all that take part."""
         for name in self.members:
             self._records[name].begin()
-            if not self._records[name].rest:
-                begin = partial(self._members[name].begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
-                self._members.harmless(name, begin, None)
+        takes_part = [name for name in self.members if not self._records[name].rest]
+        self._members.begin(takes_part, tokens, sampling=sampling, rule=rule, cancelled=cancelled, later=later)
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         """The draft of whoever the controller asks; without one that chooses, the first that is not empty."""

@@ -32,8 +32,8 @@ from localspec.errors import UsageError
 
 WIDER = 4
 """A tree looks at so many times the places that a chain compares: it has room for what followed longer ago."""
-CLOSER = 4
-"""A chain looks closely where the text has a multiple of so many tokens."""
+PATIENCE = 16
+"""A chain that waits for a longer match looks closely after so many tokens all the same: undrafted guesses teach."""
 LEAST = 0.02
 """A node that is taken once in fifty rounds is never worth its row."""
 MOST_BYTES = 8 * 2**20
@@ -77,25 +77,31 @@ class Ngram:
         self._trust = Trust()
         self._foretold = Foretold(self._trust)  # what may stand behind the index, refused guesses included
         self._text: Ids = np.empty(0, dtype=np.int32)
+        self._awaited = 0  # the least size of a match that is worth a look, 0: look anyway
+        self._due = 0  # tokens of the text at which to look anyway
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """Index the prompt; guesses are deterministic whatever the law, and a new turn is no answer to old ones."""
         self._foretold = Foretold(self._trust)
+        self._awaited = 0
         if self._index.follow(tokens) < len(self._text):
             self._keep()
         self._text = tokens
 
     def propose(self, tokens: Ids, budget: Budget) -> Draft:
         """What followed the best matches, as far as it is likely enough to pay."""
+        self._text = tokens
+        if budget.tree is None and self._waits(tokens):
+            return EMPTY
         known = len(self._index)
         if self._index.follow(tokens) == known:  # after an edit nothing can be said about the old guesses
             self._foretold.learn(tokens[known:])
-        self._text = tokens
         self._foretold = Foretold(self._trust)
         if budget.tree is None:
-            if self._is_idle(budget):
-                return EMPTY
-            return self._chain(self._places(tokens, self.options.candidates), budget)
+            draft = self._chain(self._places(tokens, self.options.candidates), budget)
+            self._awaited = 0 if len(draft) else self._least_size(budget)
+            self._due = len(tokens) + PATIENCE
+            return draft
         places = self._places(tokens, WIDER * self.options.candidates)
         if isinstance(budget.tree, Shape):
             kept = self._fill(places, budget.tree)
@@ -118,17 +124,18 @@ class Ngram:
         if self.options.remember and len(self._text):
             self._lender.remember(self.name, self._text.copy())
 
-    def _is_idle(self, budget: Budget) -> bool:
-        """Does the size of the match alone say that nothing can pay?
+    def _waits(self, tokens: Ids) -> bool:
+        """Is there still no match of a size that could pay, so that nothing need be indexed or looked at yet?"""
+        if not self._awaited or not len(self._index) < len(tokens) < self._due:
+            return False
+        return not self._index.recurs(tokens, self._awaited)
 
-        Now and then a closer look is taken anyway, because guesses that nobody drafted are learned from, too.
-        """
+    def _least_size(self, budget: Budget) -> int:
+        """The least size of a match behind which a draft could pay, 0 where the size does not tell."""
         if self._libraries or not budget.asks:
-            return False
-        size = self._index.longest_size
-        if size == self.options.max_ngram or not len(self._index) % CLOSER:
-            return False
-        return not size or not budget.may_pay(self._trust.most(size))
+            return 0
+        sizes = self._index.sizes
+        return next((size for size in sizes if budget.may_pay(self._trust.most(size))), sizes[-1])
 
     def _places(self, tokens: Ids, count: int) -> list[Place]:
         """Up to `count` places that read like the end of `tokens`, longest first, its own before others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -42,6 +42,10 @@ class Controller(Protocol):
     @property
     def asks(self) -> bool:
         """False when `pays` says yes to everything, so that nobody need find out how sure a row is."""
+        ...
+
+    def begin(self, prompt: int) -> bool:
+        """Another answer, to so many tokens: should the drafter read them now, or only when it is first asked?"""
         ...
 
     def limit(self, room: int) -> int:
@@ -96,6 +100,11 @@ class Controller(Protocol):
 class Chooser(Controller, Protocol):
     """A controller that also decides which of several drafters is asked."""
 
+    @property
+    def later(self) -> Collection[str]:
+        """Those that had better read the prompt only when they are first asked, as of the last `begin`."""
+        ...
+
     def turns(self) -> Iterable[tuple[str, int, bool]]:
         """Who is asked in this round, in order, with the most nodes of its draft, and whether that may be a tree.
 
@@ -112,6 +121,9 @@ class FixedLength:
     asks: bool = False
     rest: int = 64
     """There is nothing to learn."""
+
+    def begin(self, prompt: int) -> bool:
+        return self.N > 0
 
     def limit(self, room: int) -> int:
         return min(self.N, room)

@@ -57,6 +57,7 @@ class Proposer:
             price=controller.price,
             may_pay=controller.may_pay,
         )
+        self._begin: Callable[[], None] | None = None  # what the drafter has put off until it is asked
         self._fitted: tuple[tuple[int, int, int], Budget] | None = None  # the last one that was given out, and for what
         self._claims: list[float] = []  # of the one whose turn it is
         self._said: dict[str, list[float]] = {}  # of each that was asked, where the controller chooses
@@ -81,11 +82,19 @@ class Proposer:
         return self._tree is not None
 
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
-        """A new answer to `tokens` starts."""
+        """A new answer to `tokens` starts; a drafter that is not going to be asked soon reads them when it is."""
         self._budget, self._fitted = self._budget._replace(cancelled=cancelled), None
-        if self._drafter:
+        drafter = self._drafter
+        if not drafter:
+            return
+        begin = partial(drafter.begin, tokens, sampling=sampling, rule=rule, cancelled=cancelled)
+        reads_now = self._controller.begin(len(tokens))
+        if self._chooser and self._asking:
+            begin = partial(begin, later=self._chooser.later)
+        self._begin = begin
+        if reads_now:
             try:
-                self._drafter.begin(tokens, sampling=sampling, rule=rule, cancelled=cancelled)
+                self._begun()
             except Exception as error:  # noqa: BLE001
                 self._switch_off(error)
 
@@ -99,6 +108,7 @@ class Proposer:
         if not self._drafter or limit <= 0:
             return EMPTY
         try:
+            self._begun()
             draft = self._checked(self._drafter.propose(tokens, self._within(limit, leaves, depth)), limit, leaves)
             return _cut(draft, depth)
         except Exception as error:  # noqa: BLE001  whatever a drafter raises only costs time
@@ -126,6 +136,12 @@ class Proposer:
             return ()
         return tuple(accumulate((draft.confidences[node] for node in verdict.path), mul))
 
+    def _begun(self) -> None:
+        """Let the drafter begin, if it has not."""
+        if self._begin:
+            begin, self._begin = self._begin, None
+            begin()
+
     def _within(self, limit: int, leaves: int, depth: int) -> Budget:
         """The budget of a round; often it is the last one's."""
         asked = (limit, leaves, depth if self._tree else 0)
@@ -134,19 +150,24 @@ class Proposer:
         tree = _fitting(self._tree, limit, leaves, depth) if self._tree and leaves > 1 else None
         budget = self._budget._replace(limit=limit, leaves=leaves, tree=tree)
         if self._chooser:
-            budget = budget._replace(turns=partial(self._turns, budget, depth))
+            budget = budget._replace(turns=partial(self._turns, budget, depth, {}))
         self._fitted = asked, budget
         return budget
 
-    def _turns(self, budget: Budget, depth: int) -> Iterator[tuple[str, Budget]]:
-        """Whom the controller has asked, with their budgets."""
+    def _turns(
+        self, budget: Budget, depth: int, known: dict[tuple[str, int, bool], Budget]
+    ) -> Iterator[tuple[str, Budget]]:
+        """Whom the controller has asked, with their budgets, those that are `known` from other rounds again."""
         assert self._chooser is not None
         self._said = {}
-        for name, limit, branches in self._chooser.turns():
+        for turn in self._chooser.turns():
+            name, limit, branches = turn
             self._claims = self._said[name] = []
-            most = min(limit, budget.limit)
-            tree = _fitting(budget.tree, most, budget.leaves, depth) if budget.tree and branches else None
-            yield name, budget._replace(limit=most, tree=tree)
+            if turn not in known:
+                most = min(limit, budget.limit)
+                tree = _fitting(budget.tree, most, budget.leaves, depth) if budget.tree and branches else None
+                known[turn] = budget._replace(limit=most, tree=tree)
+            yield name, known[turn]
 
     def _pays(self, depth: int, confidence: float) -> bool:
         pays = self._controller.pays(depth, confidence)

@@ -13,7 +13,7 @@ draft that was drawn is the one that is verified. So the output's law is the rul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from localspec.loop.control import RoundReport
 from localspec.planner.books import Books
@@ -40,6 +40,13 @@ class Choice:
         self._must = False  # and is, whatever the others promise
         self._profit = 0.0  # tokens that the lookup's draft promises beyond what its rows are worth
         self._heard = dict.fromkeys((NONE, *self.arms), 0)
+        self.later: Collection[str] = ()
+        """Those whose drafts could not pay, which need not read the prompt of this answer before they are asked."""
+
+    def begin(self, prompt: int) -> bool:
+        """Another answer, to so many tokens, which those who may be asked soon should read: see `later`."""
+        self.later = [name for name, arm in self.arms.items() if not arm.begin(prompt)]
+        return True
 
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, whoever makes it, 0 .. room; 0 means a plain pass."""

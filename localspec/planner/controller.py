@@ -108,10 +108,15 @@ class AutoLength:
         self._gap = FIRST_GAP
         self._is_hopeless = False  # could not pay if every token of it were accepted
         self._missed = 0  # tokens emitted since the drafter was asked last
-        self._context = 0
         self._promised = 0.0  # tokens that the draft of the round under way is expected to bring
         self._kept_rows = 0  # and the rows that it adds to the pass
         self._diagnosis = diagnosis or Diagnosis()
+
+    def begin(self, prompt: int) -> bool:
+        """Another answer, to so many tokens: should the drafter read them now? Not if no draft of it could pay."""
+        self._is_hopeless = self._cannot_pay()
+        self._missed = prompt if self._is_hopeless else 0
+        return not self._is_hopeless
 
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
@@ -193,9 +198,6 @@ class AutoLength:
             self.wait(report, spent)
             return
         steps, rows, emitted = self._steps(report), report.drafted + 1, report.accepted + 1
-        if report.context != self._context:
-            self._missed = 0  # another answer: the drafter has read its prompt
-        self._context = report.context + emitted
         self._acceptance.observe(report.accepted, report.refused, report.confidences if self._speaks else ())
         if not spent:
             return
@@ -215,9 +217,6 @@ class AutoLength:
     def wait(self, report: Report, spent: float) -> None:
         """The round had no draft, or was another drafter's: it is only older now, and further behind."""
         emitted = report.rounds * (report.accepted + 1)
-        if report.context != self._context:
-            self._missed = 0
-        self._context = report.context + emitted
         self._acceptance.fade(report.rounds)
         if spent:
             was, self._idle = self._idle, self._idle + report.rounds
@@ -456,7 +455,7 @@ class AutoLength:
 
     def _cannot_pay(self) -> bool:
         """Would the best length lose if every token of it were accepted? False as long as its price is not known."""
-        if self.lookup or not self._passes.is_known or (self._told is None and self._step.count < 2):
+        if self.lookup or not self._passes.plain or (self._told is None and self._step.count < 2):
             return False
         curve, draft = self._passes.hoped, self._draft
         if curve[2] + draft <= 2.0:  # one token could pay, as is usual

@@ -242,6 +242,7 @@ def automatic(
 
 def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.Random) -> Walk:
     at, whole, context, full = 0, Walk(), 0, False
+    controller.begin(0)
     while at < len(trace):
         room = LONGEST if trace.ended else min(len(trace) - at - 1, LONGEST)
         limit = controller.limit(room) if room > 0 else 0

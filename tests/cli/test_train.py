@@ -93,6 +93,33 @@ def test_a_head_in_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "alpha by position" in shown
 
 
+def more_data(folder: Path, made: Path, *more: str) -> str:
+    prompts = made.with_suffix(".jsonl")
+    prompts.write_text("\n".join(json.dumps({"prompt": f"letter {i} " * 40}) for i in range(9)), encoding="utf-8")
+    arguments = ["train", "data", str(made), "--verifier", str(folder / "tiny.gguf"), "--prompts", str(prompts)]
+    wanted = ["--tokens", "90", "--answer-tokens", "20", "--prompt-tokens", "600", "--threads", "1", *more]
+    assert app.main([*arguments, *wanted]) == 0
+    return str(made)
+
+
+def test_a_head_of_short_and_long_prompts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = more_data(folder, tmp_path / "long", "--top", "8")
+    capsys.readouterr()
+    assert head(folder, tmp_path / "head", long, "--json") == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    assert [each["folder"] for each in data["folders"]] == ["data", "long"]
+    assert data["answer_tokens"] == sum(each["answer_tokens"] for each in data["folders"])
+    assert data["top"] == 8
+    assert "prompts" not in data  # which are the folders' own
+
+
+def test_folders_that_do_not_go_together(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = more_data(folder, tmp_path / "other", "--top", "4")
+    assert head(folder, tmp_path / "head", other) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "top is 8 in the one and 4 in the other" in shown
+
+
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [

@@ -99,9 +99,11 @@ def test_a_view_of_a_longer_array_may_be_followed() -> None:
     assert index.text.tolist() == [5, 6, 5, 6, 5]
 
 
-@given(text=TEXTS, low=st.integers(1, 3), more=st.integers(0, 3))
-def test_the_longest_size_is_that_of_the_longest_match(text: list[int], low: int, more: int) -> None:
-    index = NgramIndex(low, low + more)
-    index.follow(ids(text))
-    found = index.matches(8, longest=25)
-    assert index.longest_size == (min(found[0].length, low + more) if found else 0)
+@given(text=TEXTS.filter(len), known=st.integers(0, 20), size=st.integers(1, 4))
+def test_whether_an_end_recurs_is_known_without_following(text: list[int], known: int, size: int) -> None:
+    index = NgramIndex(1, 4)
+    index.follow(ids(text[: min(known, len(text) - 1)]))
+    followed = index.text.tolist()
+    grams = [tuple(text[at : at + size]) for at in range(len(text) - size + 1)]
+    assert index.recurs(ids(text), size) == (grams[-1:] != [] and grams[-1] in grams[:-1])
+    assert index.text.tolist() == followed

@@ -130,6 +130,22 @@ def test_begin_and_close_reach_all() -> None:
     assert [(one.begun, one.closed) for one in members.values()] == [(1, 1), (1, 1)]
 
 
+def test_one_that_is_not_expected_to_draft_begins_when_it_is_asked() -> None:
+    first, second, third = Scripted("first"), Scripted("second", [8]), Scripted("third", [9])
+    drafter, _ = cascade(first=first, second=second, third=third)
+    drafter.begin(
+        np.array([1], dtype=np.int32),
+        sampling=Sampling(),
+        rule=Rejection(np.random.default_rng(0)),
+        cancelled=lambda: False,
+        later=("second", "third"),
+    )
+    assert (first.begun, second.begun, third.begun) == (1, 0, 0)
+    for _ in range(2):
+        assert round_of(drafter).tokens.tolist() == [8]
+    assert (first.begun, second.begun, third.begun) == (1, 1, 0)
+
+
 # -- who is asked ------------------------------------------------------------------------------------------------------
 
 

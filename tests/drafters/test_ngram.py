@@ -18,7 +18,7 @@ from localspec.core.sampling import Sampling
 from localspec.core.shapes import Shape
 from localspec.core.trust import Guess, Support, Trust
 from localspec.drafters.base import Budget, Drafter
-from localspec.drafters.ngram import CLOSER, MOST_BYTES, Ngram, Options
+from localspec.drafters.ngram import MOST_BYTES, PATIENCE, Ngram, Options
 from localspec.engine.base import Context, Guesser, Head
 from localspec.errors import UsageError
 
@@ -443,22 +443,42 @@ def test_nothing_is_remembered_unless_asked_for() -> None:
     assert lender.remembered == []
 
 
-def test_a_short_match_is_left_alone_where_nothing_of_its_length_can_pay() -> None:
-    """Without a closer look, but for one text length in four: guesses that nobody drafts are learned from, too."""
+def test_it_waits_for_a_match_that_can_pay() -> None:
+    """Nothing is indexed or looked at meanwhile, but for one round in some: guesses teach undrafted, too."""
     asked: list[float] = []
+    looks: list[int] = []
 
     def may_pay(confidence: float) -> bool:
         asked.append(confidence)
-        return False
+        return confidence > Trust().most(2)
 
-    budget = Budget(8, lambda depth, confidence: True, may_pay=may_pay)
-    text = [1, 2, 9, 8, 7, 3, 2]  # one token agrees
-    for length in range(4):
-        drafted = proposed(ngram(), [*range(100, 100 + length), *text], budget)
-        assert bool(drafted) == ((length + len(text)) % CLOSER == 0)
-    assert asked == [pytest.approx(Trust().most(1))] * 3
-    assert proposed(ngram(), [1, 2, 3, 4, 9, 1, 2, 3, 4], budget), "how far a long match agrees is not known yet"
-    assert proposed(ngram(), text, budget._replace(asks=False)), "who takes everything is not asked"
+    def pays(depth: int, confidence: float) -> bool:
+        looks.append(depth)
+        return confidence > Trust().most(2)
+
+    budget = Budget(8, pays, may_pay=may_pay)
+    drafter, text = ngram(), [*range(100), 7]  # one token agrees with what was read
+    begin(drafter, text[:50])
+    assert not len(drafter.propose(ids(text), budget))
+    assert asked == [pytest.approx(Trust().most(size)) for size in (1, 2, 3)]
+    for token in [1, 2, 900, 3, 4, 901, 5, 6, 902, 7, 8, 903, 9, 10, 904][: PATIENCE - 1]:
+        text.append(token)  # two agree at most
+        assert not len(drafter.propose(ids(text), budget))
+    assert (len(asked), len(looks)) == (3, 1)
+    text = [*text, 20, 21, 22]
+    assert drafter.propose(ids(text), budget).tokens.tolist()[:2] == [23, 24], "three agree"
+    assert not len(drafter.propose(ids([9, 9, 9, 1]), budget)), "another text may come"
+
+
+def test_who_takes_everything_is_not_asked_and_a_corpus_is_looked_up_in_any_case(tmp_path: Path) -> None:
+    hopeless = Budget(8, lambda depth, confidence: True, may_pay=lambda confidence: False)
+    drafter = ngram()
+    assert proposed(drafter, [1, 2, 3], hopeless._replace(asks=False)) == []
+    assert proposed(drafter, [1, 2, 3, 4, 2], hopeless._replace(asks=False)) == [3, 4, 2]
+    (tmp_path / "notes").write_text("50 51 52", encoding="utf-8")
+    drafter = Ngram(Options(corpus=str(tmp_path / "notes")), NoModels())
+    assert proposed(drafter, [1, 2, 3], hopeless) == []
+    assert proposed(drafter, [1, 2, 3, 50], hopeless) == [51, 52]
 
 
 @given(

@@ -15,8 +15,8 @@ from localspec.loop.rest import Rest
 from localspec.planner.books import Books
 from localspec.planner.choice import Choice
 from localspec.planner.controller import AutoLength
+from tests.planner.simulation import PROMPT, Run, Shape, Text, fixed_speed
 from tests.planner.simulation import Machine as OneDrafter
-from tests.planner.simulation import Run, Shape, Text, fixed_speed
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,15 @@ def play(
 ) -> Played:
     """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
     rng = np.random.default_rng(seed)
-    run, plain, missed = Played(), shape(1), dict.fromkeys(arms, 0)
+    run, plain = Played(), shape(1)
     answer, rest = answer or tokens, Rest(chooser)
-    in_answer = context = 0
+
+    def begun() -> dict[str, int]:
+        """Tokens of the prompt that each of them has not read."""
+        chooser.begin(PROMPT)
+        return {name: PROMPT if name in chooser.later else 0 for name in arms}
+
+    in_answer, context, missed = 0, PROMPT, begun()
 
     def shown(seconds: float) -> float:
         late = 3.0 if rng.random() < 0.01 else 1.0
@@ -70,8 +76,8 @@ def play(
 
     while run.tokens < tokens:
         if in_answer >= answer:
-            in_answer, context, missed = 0, context + 50, dict.fromkeys(arms, 0)
             rest.end()
+            in_answer, context, missed = 0, context + PROMPT, begun()
         room = min(answer - in_answer, tokens - run.tokens) - 1
         heard, drafted, said, draft_s, asked = "none", 0, tuple[float, ...](), 0.0, set[str]()
         limit = rest.limit(room)

@@ -18,6 +18,8 @@ from localspec.loop.rest import Rest
 
 Shape = Callable[[int], float]
 Floats = npt.NDArray[np.float64]
+PROMPT = 50
+"""Tokens that each answer is to."""
 
 
 class Lengths(Protocol):
@@ -25,6 +27,7 @@ class Lengths(Protocol):
 
     @property
     def rest(self) -> int: ...
+    def begin(self, prompt: int) -> bool: ...
     def limit(self, room: int) -> int: ...
     def pays(self, depth: int, confidence: float) -> bool: ...
     def observe(self, report: RoundReport) -> None: ...
@@ -118,10 +121,11 @@ def play(
 ) -> Run:
     """Decode `tokens` tokens, in answers of `answer` tokens each (None: one answer)."""
     rng = np.random.default_rng(seed)
-    run, missed, plain = Run(), 0, machine.shape(1)
+    run, plain = Run(), machine.shape(1)
     rest = Rest(lengths)
     answer = answer or tokens
-    in_answer = context = 0
+    in_answer, context = 0, PROMPT
+    missed = 0 if lengths.begin(PROMPT) else PROMPT
 
     def shown(seconds: float) -> float:
         late = 3.0 if rng.random() < 0.01 else 1.0
@@ -129,8 +133,9 @@ def play(
 
     while run.tokens < tokens:
         if in_answer >= answer:
-            in_answer, missed, context = 0, 0, context + 50
             rest.end()
+            in_answer, context = 0, context + PROMPT
+            missed = 0 if lengths.begin(PROMPT) else PROMPT
         room = min(answer - in_answer, tokens - run.tokens) - 1
         limit = rest.limit(room)
         drafted, steps, confidences = 0, 0, list[float]()

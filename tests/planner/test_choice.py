@@ -9,7 +9,10 @@ from localspec.core.draft import Draft
 from localspec.core.law import Law
 from localspec.core.rejection import Rejection
 from localspec.loop.control import Chooser, Controller, RoundReport
+from localspec.planner.books import Books
+from localspec.planner.choice import Choice
 from localspec.planner.controller import AutoLength
+from localspec.planner.profile import Profile
 from tests.planner.choicesimulation import Arm, choice, oracle, play
 from tests.planner.simulation import SHAPES, Text, text
 from tests.planner.test_exactness import CRITICAL, DRAFT, VERIFIER, V, chi_square
@@ -44,6 +47,15 @@ def test_it_is_a_controller_that_chooses() -> None:
     made: Controller = choice(pair())
     assert isinstance(made, Chooser)
     assert not isinstance(AutoLength(), Chooser)
+
+
+def test_those_whose_drafts_could_not_pay_need_not_read_the_prompt() -> None:
+    times = ((1, 0.006), (2, 0.012), (4, 0.018), (8, 0.027), (16, 0.05))
+    books = Books(15, Profile(times, None, ()))
+    arms = {name: AutoLength(Profile(times, cost, (0.8,)), books=books) for name, cost in (("a", 0.006), ("b", 6e-4))}
+    made = Choice({"lookup": AutoLength(lookup=True, books=books)} | arms, books)
+    assert made.begin(100)
+    assert list(made.later) == ["a"]
 
 
 @pytest.mark.parametrize(("draft", "bar"), [(0.02, 0.95), (0.1, 0.95), (0.3, 0.92)])

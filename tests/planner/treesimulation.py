@@ -31,6 +31,7 @@ class Sizes(Protocol):
 
     @property
     def rest(self) -> int: ...
+    def begin(self, prompt: int) -> bool: ...
     def limit(self, room: int) -> int: ...
     def pays(self, depth: int, confidence: float) -> bool: ...
     def widen(self, depth: int, joints: Sequence[float]) -> int: ...
@@ -210,6 +211,7 @@ def play(
     """Decode `tokens` tokens."""
     rng = np.random.default_rng(seed)
     run, ranks, rest = Run(), Ranks(), Rest(sizes)
+    sizes.begin(0)
 
     def shown(seconds: float) -> float:
         late = 3.0 if rng.random() < 0.01 else 1.0
@@ -258,6 +260,9 @@ class Always:
     nodes: int
     frontier: int = 4
     rest: int = 0
+
+    def begin(self, prompt: int) -> bool:
+        return True
 
     def limit(self, room: int) -> int:
         return min(self.nodes, room)

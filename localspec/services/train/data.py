@@ -40,7 +40,8 @@ PROMPT_GUESS = 60
 class DataRequest:
     """What `train data` was asked for; `tokens` of answers in all. layers None: low, middle and high.
 
-    hold  the format that the verifier's weights are held in while it answers
+    hold    the format that the verifier's weights are held in while it answers
+    prompt  tokens of the longest prompt that is asked; a folder can be gone on with at another length
     """
 
     verifier: str
@@ -49,6 +50,7 @@ class DataRequest:
     prompts: Path | None = None
     exclude: tuple[Path, ...] = ()
     temperatures: tuple[float, ...] = (0.0, 0.7, 1.0)
+    prompt: int = 448
     answer: int = 256
     top: int = 32
     states: States = "auto"
@@ -62,6 +64,7 @@ class DataRequest:
     def __post_init__(self) -> None:
         for name, number in (
             ("tokens", self.tokens),
+            ("prompt tokens", self.prompt),
             ("answer tokens", self.answer),
             ("top", self.top),
             ("parallel", self.parallel),
@@ -122,6 +125,7 @@ def _make(request: DataRequest, file: ModelFile, report: Report) -> DataResult:
         wishes = Wishes(
             temperatures=request.temperatures,
             answer=request.answer,
+            prompt=request.prompt,
             kept=request.top,
             seed=request.seed,
             states=states == "stored",
@@ -129,7 +133,7 @@ def _make(request: DataRequest, file: ModelFile, report: Report) -> DataResult:
         store = opened(request, file, model, layers, states, report)
         settings = FarmSettings(
             plots=request.parallel,
-            capacity=wishes.prompt + max(wishes.answer, wishes.turn),
+            capacity=wishes.longest,
             layers=layers,
             threads=threads,
         )
@@ -174,6 +178,11 @@ def _fill(store: Store, farm: Farm, wishes: Wishes, request: DataRequest, report
     made.flush()
     if asked:
         raise asked
+    if prompts and maker.too_long:
+        report.warn(
+            f"Prompts left out because they are longer than {wishes.prompt:,} tokens: {len(maker.too_long):,}. "
+            f"--prompt-tokens {max(maker.too_long)} takes them all."
+        )
     size = sum((store.folder / shard.file).stat().st_size for shard in store.manifest.shards)
     if not interrupted and store.manifest.answer_tokens < request.tokens:
         report.warn(

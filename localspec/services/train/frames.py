@@ -13,8 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from localspec.services.train.folders import Extent, Folders, Shard
 from localspec.services.train.nets import Batch
-from localspec.services.train.shards import Listed, Store, Text
+from localspec.services.train.shards import Text
 from localspec.services.train.vocabulary import DraftVocabulary
 
 HELD_OUT = 25
@@ -55,11 +56,11 @@ Fill = Callable[[Text], Text]
 
 
 class Frames:
-    """Reads a store in batches of about `tokens` rows. columns: which of the stored layers the head takes."""
+    """Reads folders in batches of about `tokens` rows. columns: which of the stored layers the head takes."""
 
     def __init__(
         self,
-        store: Store,
+        folders: Folders,
         vocabulary: DraftVocabulary,
         *,
         columns: Sequence[int],
@@ -67,7 +68,7 @@ class Frames:
         tokens: int,
         fill: Fill | None = None,
     ) -> None:
-        self._store = store
+        self._folders = folders
         self._vocabulary = vocabulary
         self._columns = list(columns)
         self._last = last
@@ -75,20 +76,16 @@ class Frames:
         self._fill = fill
 
     def held_out(self, limit: int) -> list[Frame]:
-        """Batches of held-out texts with about `limit` answer tokens."""
-        texts: list[Text] = []
-        count = 0
-        for shard in self._store.manifest.shards:
-            for text in self._store.read(shard):
-                if is_held_out(text.index) and count < limit:
-                    texts.append(text)
-                    count += text.answer
-            if count >= limit:
-                break
+        """Batches of held-out texts with about `limit` answer tokens, of each folder as large a share as it has."""
+        texts = [text for shards, share in self._folders.shares() for text in held_out_of(shards, share * limit)]
         return [self.frame(group) for group in self._groups(texts)]
 
-    def epoch(self, shards: Sequence[Listed], seed: Sequence[int], *, skip: int = 0) -> Iterator[Frame]:
-        """All texts of `shards` that are not held out, in an order that follows from `seed`; from batch `skip` on."""
+    def epoch(self, extent: Extent, seed: Sequence[int], *, skip: int = 0) -> Iterator[Frame]:
+        """All texts of `extent` that are not held out, in an order that follows from `seed`; from batch `skip` on.
+
+        The folders are shuffled together.
+        """
+        shards = self._folders.shards(extent)
         rng = np.random.default_rng(list(seed))
         order = rng.permutation(len(shards))
         number = 0
@@ -96,7 +93,7 @@ class Frames:
             texts = [
                 text
                 for place in order[first : first + TOGETHER]
-                for text in self._store.read(shards[int(place)])
+                for text in shards[int(place)].read()
                 if not is_held_out(text.index)
             ]
             groups = self._groups(texts)
@@ -120,7 +117,7 @@ class Frames:
 
     def frame(self, texts: Sequence[Text]) -> Frame:
         """One batch."""
-        filled = [self._fill(text) if self._fill else text for text in texts]
+        filled = [self._filled(text) for text in texts]
         length = max(len(text.tokens) for text in filled) - 1
         tokens = np.zeros((len(filled), length + 1), dtype=np.int64)
         kept = filled[0].top_ids.shape[1]
@@ -144,6 +141,12 @@ class Frames:
         laws = Laws(torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(best))
         return Frame(batch, laws, torch.tensor([text.temperature == 0.0 for text in filled]))
 
+    def _filled(self, text: Text) -> Text:
+        if text.last is not None:
+            return text
+        assert self._fill is not None
+        return self._fill(text)
+
     def _layers(self, text: Text) -> npt.NDArray[np.float16]:
         assert text.layers is not None
         return text.layers[:, self._columns].reshape(len(text.layers), -1)
@@ -156,6 +159,18 @@ class Frames:
             assert part is not None
             stacked[place, : len(part)] = part
         return torch.from_numpy(stacked)
+
+
+def held_out_of(shards: Sequence[Shard], limit: float) -> Iterator[Text]:
+    """The first held-out texts, with at least `limit` answer tokens if there are so many."""
+    count = 0
+    for shard in shards:
+        for text in shard.read():
+            if is_held_out(text.index):
+                yield text
+                count += text.answer
+                if count >= limit:
+                    return
 
 
 def is_held_out(index: int) -> bool:

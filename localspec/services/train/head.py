@@ -1,4 +1,4 @@
-"""`train head`: from a folder of training data to a head's GGUF and the record of its training.
+"""`train head`: from folders of training data to a head's GGUF and the record of its training.
 
 The folder of a run holds the checkpoint, the vocabulary, the head and the record; the same command goes on after a
 kill. Torch is loaded when the work begins.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from localspec.errors import LocalspecError, UsageError
 from localspec.services.train.alone import alone_in
+from localspec.services.train.folders import Folders
 from localspec.services.train.holding import held
-from localspec.services.train.shards import Listed, Store, Text
+from localspec.services.train.shards import Text
 from localspec.services.train.vocabulary import DraftVocabulary, choose, counts
 
 if TYPE_CHECKING:
@@ -32,20 +33,21 @@ KINDS = ("eagle3", "eagle1", "medusa")
 SCHEMA = "localspec.train-head/1"
 RECORD, VOCABULARY = "record.json", "vocabulary.npy"
 LOOKED_AT = 4
-"""Shards whose rows set the scale of a new head's inputs."""
+"""Shards of each folder whose rows set the scale of a new head's inputs."""
 
 
 @dataclass(frozen=True)
 class HeadRequest:
     """What `train head` was asked for.
 
+    data    folders that `train data` made, all learned from together
     ahead   positions that are learned: eagle3 runs on its own outputs for all but the first
     layers  which of the stored layers are fused, None: the first three
-    tokens  answer tokens of the data to learn from, None: all
+    tokens  answer tokens to learn from, the first over the folders in their order; None: all
     init    head to go on from; where `vocab` is larger than its vocabulary, that is widened
     """
 
-    data: Path
+    data: tuple[Path, ...]
     output: Path
     verifier: str | None = None
     kind: str = "eagle3"
@@ -102,39 +104,38 @@ def train(
     require_torch()
     from localspec.catalog import fetch, registry
 
-    store = Store.open(request.data)
-    reference = request.verifier or store.manifest.verifier.get("ref")
+    folders = Folders.open(request.data)
+    reference = request.verifier or folders.verifier.get("ref")
     if not reference:
         raise UsageError("the data does not say whose it is", hint="Name the model with --verifier REF.")
     file = fetch.resolve(reference, registry.load(), report)
-    if file.path.name != store.manifest.verifier["file"]:
+    if file.path.name != folders.verifier["file"]:
         raise UsageError(
-            f"{request.data} holds data of {store.manifest.verifier['file']}, not of {file.path.name}",
+            f"{folders.first} holds data of {folders.verifier['file']}, not of {file.path.name}",
             hint="Name that verifier, or other data.",
         )
     with alone_in(request.output):
-        return _Run(request, store, file, report).train(watch)
+        return _Run(request, folders, file, report).train(watch)
 
 
 class _Run:
     """One training: its parts in the order in which they are needed."""
 
-    def __init__(self, request: HeadRequest, store: Store, file: ModelFile, report: Report) -> None:
+    def __init__(self, request: HeadRequest, folders: Folders, file: ModelFile, report: Report) -> None:
         import torch
 
         from localspec.engine.devices import default_threads
 
         torch.set_num_threads(request.threads or default_threads())
         self._request = request
-        self._store = store
+        self._folders = folders
         self._file = file
         self._report = report
-        self._shards = first_of(store.manifest.shards, request.tokens)
-        if not self._shards:
-            raise UsageError(f"{request.data} holds no texts yet", hint="Make some with `localspec train data`.")
-        self._stored = [int(layer) for layer in store.manifest.settings["layers"]]
+        self._extent = folders.extent(request.tokens)
+        self._shards = folders.shards(self._extent)
+        self._stored = folders.layers
         self._layers = self._chosen_layers() if request.kind == "eagle3" else []
-        self._size = int(store.manifest.verifier["vocab"])
+        self._size = int(folders.verifier["vocab"])
         self._init = self._exported() if request.init else None
 
     def train(self, watch: Callable[[Progress], None]) -> HeadResult:
@@ -183,7 +184,7 @@ class _Run:
 
         expected = np.zeros(self._size)
         for place, shard in enumerate(self._shards, 1):
-            learned = (text for text in self._store.read(shard) if not is_held_out(text.index))
+            learned = (text for text in shard.read() if not is_held_out(text.index))
             expected += counts(learned, self._size)
             self._report.progress("Counting tokens", place, len(self._shards), "steps")
         return expected
@@ -201,7 +202,7 @@ class _Run:
             request.kind, verifier, vocabulary, layers=len(self._layers), steps=request.ahead, seed=request.seed
         )
         frames = Frames(
-            self._store,
+            self._folders,
             vocabulary,
             columns=[self._stored.index(layer) for layer in self._layers],
             last=request.kind != "eagle3",
@@ -214,7 +215,8 @@ class _Run:
         if self._init:
             self._init.load_into(net, vocabulary)
         elif isinstance(net, Eagle3):
-            first = next(iter(frames.epoch(self._shards[:LOOKED_AT], [request.seed])))
+            looked_at = [min(count, LOOKED_AT) for count in self._extent]
+            first = next(iter(frames.epoch(looked_at, [request.seed])))
             assert first.batch.layers is not None
             scale_inputs(net, first.batch.layers[first.batch.rows(1)])
         coverage = self._coverage(vocabulary, is_held_out)
@@ -228,20 +230,21 @@ class _Run:
             minutes=request.minutes,
             seed=request.seed,
         )
-        return Learning(net, frames, self._shards, held_out, plan, request.output), coverage
+        return Learning(net, frames, self._extent, held_out, plan, request.output), coverage
 
     def _filler(self) -> Callable[[Text], Text] | None:
         """Computes hidden states again where the data has none."""
-        if self._store.manifest.settings["states"] == "stored":
+        bare = self._folders.without_states
+        if bare is None:
             return None
         from localspec.engine.devices import compute_devices, default_threads, devices
         from localspec.engine.farm import Farm, FarmSettings
         from localspec.engine.model import LlamaModel
 
-        threads, hold = self._request.threads or default_threads(), self._store.manifest.settings["hold"]
-        weights = held(self._file.path, hold, self._request.data, threads=threads, report=self._report)
+        threads = self._request.threads or default_threads()
+        weights = held(self._file.path, bare.hold, bare.first, threads=threads, report=self._report)
         model = LlamaModel(weights, gpu_layers=-1 if compute_devices(devices()) else 0)
-        longest = max(int(self._store.column(shard, "lengths").max()) for shard in self._shards)
+        longest = max(int(shard.column("lengths").max()) for shard in bare.shards())
         farm = Farm(model, FarmSettings(1, longest, tuple(self._stored), threads))
 
         def fill(text: Text) -> Text:
@@ -255,9 +258,9 @@ class _Run:
         """Share of the held-out answer tokens that the head can say."""
         inside = total = 0.0
         for shard in self._shards:
-            index, starts = self._store.column(shard, "index"), self._store.column(shard, "starts")
-            tokens, first = self._store.column(shard, "tokens"), 0
-            for place, length in enumerate(self._store.column(shard, "lengths")):
+            index, starts = shard.column("index"), shard.column("starts")
+            tokens, first = shard.column("tokens"), 0
+            for place, length in enumerate(shard.column("lengths")):
                 if is_held_out(int(index[place])):
                     answer = tokens[first + int(starts[place]) : first + int(length)]
                     inside += vocabulary.coverage(answer) * len(answer)
@@ -282,12 +285,8 @@ class _Run:
         record = {
             "schema": SCHEMA,
             "kind": request.kind,
-            "verifier": self._store.manifest.verifier,
-            "data": {
-                **self._store.manifest.settings,
-                "texts": sum(shard.texts for shard in self._shards),
-                "answer_tokens": sum(shard.answer_tokens for shard in self._shards),
-            },
+            "verifier": self._folders.verifier,
+            "data": self._folders.record(self._extent),
             "plan": {
                 **asdict(learning.plan),
                 "ahead": request.ahead,
@@ -309,16 +308,6 @@ class _Run:
         }
         write_json(request.output / RECORD, record)
         return HeadResult(path, path.stat().st_size, record)
-
-
-def first_of(shards: Sequence[Listed], tokens: int | None) -> list[Listed]:
-    """The first shards that hold so many answer tokens together, all where there are not more."""
-    chosen: list[Listed] = []
-    for shard in shards:
-        if tokens is not None and sum(one.answer_tokens for one in chosen) >= tokens:
-            break
-        chosen.append(shard)
-    return chosen
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from localspec.errors import UsageError
+from localspec.services.train.folders import Extent
 from localspec.services.train.frames import Frame, Frames
 from localspec.services.train.measuring import Worth, measure
 from localspec.services.train.nets import LawLoss
-from localspec.services.train.shards import Listed
 
 CHECKPOINT = "checkpoint.pt"
 WARM_UP = 40
@@ -63,12 +63,12 @@ class Point:
 
 @dataclass
 class Progress:
-    """Where the training stands; goes into the checkpoint whole."""
+    """Where the training stands; goes into the checkpoint whole. shards: of each folder, those of this epoch."""
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    shards: int = 0
+    shards: list[int] = field(default_factory=list)
     tokens: int = 0
     seconds: float = 0.0
     train_loss: float = 0.0
@@ -100,13 +100,13 @@ class Learning:
     """One training run. `run` ends at the last step, at a plateau, or when `stop` says so; then it can be resumed."""
 
     def __init__(
-        self, net: Any, frames: Frames, shards: list[Listed], held_out: list[Frame], plan: Plan, folder: Path
+        self, net: Any, frames: Frames, extent: Extent, held_out: list[Frame], plan: Plan, folder: Path
     ) -> None:
         self.net = net
         self.plan = plan
-        self.progress = Progress(shards=len(shards))
+        self.progress = Progress(shards=list(extent))
         self._frames = frames
-        self._shards = shards
+        self._extent = extent
         self._held_out = held_out
         self._folder = folder
         self._low = faster_precision()
@@ -152,6 +152,8 @@ class Learning:
             self._low = torch.bfloat16 if state["bf16"] else torch.float32
             self._best = state["best"]
             kept = state["progress"]
+            if isinstance(kept["shards"], int):  # a checkpoint of before there could be several folders
+                kept["shards"] = [kept["shards"]]
             points = [Point(**point) for point in kept.pop("points")]
             self.progress = Progress(**kept, points=points)
         except Exception as error:
@@ -182,7 +184,7 @@ class Learning:
 
     def _epoch(self, watch: Watch) -> None:
         """What is left of this epoch."""
-        progress, plan, before = self.progress, self.plan, self.progress.step
+        progress, plan, before = self.progress, self.plan, (self.progress.step, self.progress.batch)
         started = time.perf_counter()
         for frame in self._stream():
             self._step(frame)
@@ -196,7 +198,7 @@ class Learning:
                 return
             watch(progress)
             started = time.perf_counter()
-        if progress.step == before and not progress.batch:
+        if before == (progress.step, 0):
             raise UsageError("there is no text to learn from", hint="Make more with `localspec train data`.")
 
     def _is_over(self) -> bool:
@@ -206,9 +208,8 @@ class Learning:
     def _stream(self) -> Iterator[Frame]:
         """The rest of this epoch; behind it the next one begins, with the shards that are there then."""
         progress = self.progress
-        shards = self._shards[: progress.shards]
-        yield from self._frames.epoch(shards, [self.plan.seed, progress.epoch], skip=progress.batch)
-        progress.epoch, progress.batch, progress.shards = progress.epoch + 1, 0, len(self._shards)
+        yield from self._frames.epoch(progress.shards, [self.plan.seed, progress.epoch], skip=progress.batch)
+        progress.epoch, progress.batch, progress.shards = progress.epoch + 1, 0, list(self._extent)
 
     def _step(self, frame: Frame) -> None:
         progress = self.progress

@@ -31,6 +31,8 @@ OPENED = 0.6
 SHORTEST_TURN = 3
 SHORTEST_CUT = 16
 RETRIES = 20
+OPENING = 448
+"""Tokens that may stand before a user turn: the template's opening, which can be long, and the opener."""
 COMPLETED = 24
 """Words of a beginning that a model without chat template makes up, in tokens."""
 
@@ -50,6 +52,11 @@ class Wishes:
     kept: int = 32
     seed: int = 0
     states: bool = True
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text: a prompt with its answer, or a user turn behind what the template opens with."""
+        return max(self.prompt + self.answer, OPENING + self.turn)
 
 
 @dataclass
@@ -122,6 +129,8 @@ class Maker:
         self._free = list(range(farm.settings.plots))
         self._finished: list[Text] = []
         self._failed = 0
+        self.too_long: list[int] = []
+        """Tokens of each prompt that was left out because it is too long."""
 
     def __iter__(self) -> Iterator[Text]:
         while True:
@@ -176,7 +185,10 @@ class Maker:
     def _answer(self, place: int, plot: Plot, question: str) -> bool:
         """Begin the answer; False when this question is not to be asked."""
         ids = self._asking.prompt(question)
-        if not 0 < len(ids) <= self._wishes.prompt or not self._seen.admits(question):
+        if not ids or not self._seen.admits(question):
+            return False
+        if len(ids) > self._wishes.prompt:
+            self.too_long.append(len(ids))
             return False
         plot.answers, plot.asked, self._failed = True, digest(question), 0
         self._enter(place, plot, ids)

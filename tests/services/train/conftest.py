@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from localspec.services.report import Silent
 from localspec.services.train.data import DataRequest, make
 from localspec.services.train.head import HeadRequest, HeadResult, train
-from localspec.services.train.shards import Manifest, Store
+from localspec.services.train.shards import Manifest, Store, Text
 from tests import zoo
 
 RATES = {"eagle3": 2e-3, "eagle1": 4e-3, "medusa": 2e-2}
@@ -46,10 +47,27 @@ def lesson(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
     return Lesson(verifier, folder / "often")
 
 
+def text_of(index: int, prompt: int, answer: int, *, states: bool = True) -> Text:
+    """Any tokens and rows, other ones for another index."""
+    rng = np.random.default_rng(index)
+    rows = prompt + answer - 1
+    return Text(
+        index,
+        1000 + index,
+        0.5,
+        rng.integers(0, 300, prompt + answer).astype(np.int32),
+        prompt,
+        rng.integers(0, 300, (answer, 4)).astype(np.int32),
+        -rng.random((answer, 4)).astype(np.float16),
+        rng.random((rows, 3, 8)).astype(np.float16) if states else None,
+        rng.random((rows, 8)).astype(np.float16) if states else None,
+    )
+
+
 def request_of(lesson: Lesson, output: Path, **changes: Any) -> HeadRequest:
     """Two hundred steps on the lesson, unless something else is said."""
     wanted = HeadRequest(
-        lesson.folder, output, steps=200, vocab=261, batch=600, every=50, threads=1, weights="F16", ahead=3
+        (lesson.folder,), output, steps=200, vocab=261, batch=600, every=50, threads=1, weights="F16", ahead=3
     )
     return replace(wanted, **changes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,31 @@ def test_prompts_of_ones_own(verifier: Path, tmp_path: Path) -> None:
     result = make(request_of(verifier, tmp_path / "d", prompts=prompts), heard)
     assert result.texts == 2
     assert any("300 wanted" in line for line in heard.lines)
+
+
+def test_long_prompts_are_counted_and_asked_on_request(verifier: Path, tmp_path: Path) -> None:
+    """Once they were left out without a word. Prompts that would not be asked at any length are not counted."""
+    prompts = tmp_path / "p.jsonl"
+    long = ["x" * 500, "y " * 600, "y " * 600]
+    prompts.write_text("\n".join(json.dumps({"prompt": text}) for text in ["one", *long]), encoding="utf-8")
+    heard = Heard()
+    wanted = request_of(verifier, tmp_path / "d", prompts=prompts)
+    make(wanted, heard)
+    asked = [line for line in heard.lines if "longer than 448 tokens: 2." in line]
+    [longest] = re.findall(r"--prompt-tokens (\d+)", " ".join(asked))
+    heard.lines.clear()
+    result = make(replace(wanted, prompt=int(longest)), heard)
+    assert result.texts == 3
+    assert max(text.start for text in texts_in(tmp_path / "d")) == int(longest)
+    assert not any("longer than" in line for line in heard.lines)
+
+
+def test_made_up_turns_are_no_longer_either(verifier: Path, tmp_path: Path) -> None:
+    """Others are made up in their place, and their plots have room for them however short prompts must be."""
+    heard = Heard()
+    make(request_of(verifier, tmp_path / "d", prompt=40, answer=2, tokens=20), heard)
+    assert max(text.start for text in texts_in(tmp_path / "d")) <= 40
+    assert not any("left out" in line for line in heard.lines)
 
 
 def test_states_are_left_out_on_request_and_by_size(

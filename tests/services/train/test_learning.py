@@ -18,6 +18,7 @@ from localspec.services.train.export import Exported
 from localspec.services.train.head import HeadRequest, HeadResult, train
 from localspec.services.train.learning import CHECKPOINT, Progress, schedule
 from localspec.services.train.nets import LawLoss
+from localspec.services.train.shards import Manifest, Store
 from localspec.services.train.weights import Verifier
 from tests.services.train.conftest import RATES, Lesson, request_of
 
@@ -65,7 +66,7 @@ def test_states_that_were_not_stored_are_computed_with_the_same_weights(lesson: 
         make(made, Silent())
         for copy in folder.glob("*.gguf"):
             copy.unlink()
-        wanted = HeadRequest(folder, tmp_path / f"{states}-head", steps=3, vocab=261, batch=600, every=1, threads=1)
+        wanted = HeadRequest((folder,), tmp_path / f"{states}-head", steps=3, vocab=261, batch=600, every=1, threads=1)
         losses.append([point["loss"] for point in train(wanted, Silent()).record["curve"]])
         assert [copy.name for copy in folder.glob("*.gguf")] == ["verifier.bf16.gguf"] * (states == "recaptured")
     assert losses[0] == pytest.approx(losses[1], abs=0.05)  # other batches, other roundings
@@ -98,6 +99,54 @@ def test_a_killed_training_goes_on_where_its_checkpoint_was(
     assert result.record["trained"]["steps"] == 40
     assert weights(result) == weights(alone)
     assert [point["step"] for point in result.record["curve"]] == [0, 20, 40]
+
+
+def test_a_training_on_two_folders_goes_on_when_one_has_grown(lesson: Lesson, tmp_path: Path) -> None:
+    """The epoch that was cut ends with the texts that it began with, the next one has the new ones, too."""
+    one = Store.open(lesson.folder)
+    texts = one.read(one.manifest.shards[0])
+    first, second = (
+        Store.create(tmp_path / name, Manifest(one.manifest.verifier, one.manifest.settings))
+        for name in ("first", "second")
+    )
+    first.add(texts)
+    second.add(texts)
+    wanted = request_of(lesson, tmp_path / "head", data=(first.folder, second.folder), steps=12, minutes=0.0)
+    seen: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        seen.append(replace(progress))
+        if len(seen) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(wanted, Silent(), watch)
+    first.add([replace(text, index=index) for index, text in enumerate(texts, len(texts))])
+    result = train(wanted, Silent(), watch)
+    assert {tuple(progress.shards) for progress in seen if progress.epoch == 0} == {(1, 1)}
+    assert {tuple(progress.shards) for progress in seen if progress.epoch > 0} == {(2, 1)}
+    assert result.record["trained"]["epochs"] > 0
+    data = result.record["data"]
+    assert data["top"] == one.manifest.settings["top"]
+    assert [(each["folder"], each["texts"]) for each in data["folders"]] == [("first", 18), ("second", 9)]
+    assert data["texts"] == 27
+
+
+def test_a_checkpoint_of_before_there_were_several_folders(lesson: Lesson, tmp_path: Path) -> None:
+    wanted = request_of(lesson, tmp_path, steps=1)
+    train(wanted, Silent())
+    state = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    state["progress"]["shards"] = 1
+    torch.save(state, tmp_path / CHECKPOINT)
+    assert train(replace(wanted, steps=4), Silent()).record["trained"]["steps"] == 4
+
+
+def test_a_training_goes_on_wherever_in_an_epoch_it_ended(lesson: Lesson, tmp_path: Path) -> None:
+    """Behind the last batch of an epoch it once said that there was no text to learn from."""
+    for steps in range(1, 6):
+        trained = train(request_of(lesson, tmp_path, steps=steps), Silent()).record["trained"]
+        assert trained["steps"] == steps
+    assert trained["epochs"] > 0
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -163,7 +212,7 @@ def test_what_does_not_fit_is_told_before_the_work(lesson: Lesson, tmp_path: Pat
     with pytest.raises(UsageError, match="--kind"):
         request_of(lesson, tmp_path, kind="eagle2")
     with pytest.raises(UsageError, match="no training data"):
-        train(HeadRequest(tmp_path / "nowhere", tmp_path / "out"), Silent())
+        train(HeadRequest((tmp_path / "nowhere",), tmp_path / "out"), Silent())
 
 
 def test_the_loss_is_the_cross_entropy_and_so_are_its_slopes() -> None:

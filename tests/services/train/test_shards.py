@@ -10,22 +10,7 @@ import pytest
 
 from localspec.errors import UsageError
 from localspec.services.train.shards import MANIFEST, Manifest, Store, Text
-
-
-def text_of(index: int, prompt: int, answer: int, *, states: bool = True) -> Text:
-    rng = np.random.default_rng(index)
-    rows = prompt + answer - 1
-    return Text(
-        index,
-        1000 + index,
-        0.5,
-        rng.integers(0, 300, prompt + answer).astype(np.int32),
-        prompt,
-        rng.integers(0, 300, (answer, 4)).astype(np.int32),
-        -rng.random((answer, 4)).astype(np.float16),
-        rng.random((rows, 3, 8)).astype(np.float16) if states else None,
-        rng.random((rows, 8)).astype(np.float16) if states else None,
-    )
+from tests.services.train.conftest import text_of
 
 
 def equal(left: Text, right: Text) -> bool:
