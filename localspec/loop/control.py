@@ -44,6 +44,10 @@ class Controller(Protocol):
         """False when `pays` says yes to everything, so that nobody need find out how sure a row is."""
         ...
 
+    def read(self, count: int, seconds: float) -> None:
+        """The verifier has read so many tokens of a prompt in this time."""
+        ...
+
     def begin(self, prompt: int) -> bool:
         """Another answer, to so many tokens: should the drafter read them now, or only when it is first asked?"""
         ...
@@ -121,6 +125,9 @@ class FixedLength:
     asks: bool = False
     rest: int = 64
     """There is nothing to learn."""
+
+    def read(self, count: int, seconds: float) -> None:
+        return None
 
     def begin(self, prompt: int) -> bool:
         return self.N > 0

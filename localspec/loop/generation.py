@@ -118,10 +118,11 @@ class Generation:
     def _read_prompt(self) -> bool:
         """Evaluate the prompt but its last token, which is the first pending one. False when it was cancelled."""
         wanted = self._prompt_size - 1
-        before = self._verifier.evaluated
+        before, started = self._verifier.evaluated, time.perf_counter()
         self._verifier.prefill(self._tokens[:wanted], logits=False, progress=self._progress, cancelled=self._cancelled)
         self._holds_cache = True  # not before: an interrupted prefill leaves a text there, if not this one
         self.counters.prefill_tokens = self._verifier.evaluated - before
+        self._controller.read(self.counters.prefill_tokens, time.perf_counter() - started)
         if self._verifier.length < wanted:
             return False
         if self._proposer:

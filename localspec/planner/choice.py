@@ -43,6 +43,10 @@ class Choice:
         self.later: Collection[str] = ()
         """Those whose drafts could not pay, which need not read the prompt of this answer before they are asked."""
 
+    def read(self, count: int, seconds: float) -> None:
+        """The verifier has read so many tokens of a prompt in this time."""
+        self._books.passes.read(count, seconds)
+
     def begin(self, prompt: int) -> bool:
         """Another answer, to so many tokens, which those who may be asked soon should read: see `later`."""
         self.later = [name for name, arm in self.arms.items() if not arm.begin(prompt)]

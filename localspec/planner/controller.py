@@ -112,6 +112,10 @@ class AutoLength:
         self._kept_rows = 0  # and the rows that it adds to the pass
         self._diagnosis = diagnosis or Diagnosis()
 
+    def read(self, count: int, seconds: float) -> None:
+        """The verifier has read so many tokens of a prompt in this time."""
+        self._passes.read(count, seconds)
+
     def begin(self, prompt: int) -> bool:
         """Another answer, to so many tokens: should the drafter read them now? Not if no draft of it could pay."""
         self._is_hopeless = self._cannot_pay()

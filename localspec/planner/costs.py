@@ -7,7 +7,7 @@ it. Knows no clock: seconds come in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 TICK = 1e-9  # a coarse clock may show nothing at all
 FIRST = 3  # up to this many samples the least one counts
@@ -20,6 +20,8 @@ STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a 
 HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
 GENTLE = 0.02  # the least one more row can cost, in plain passes
 AGREES = 0.3  # a pass that was heard of is believed when a measured one is off by no more than this share
+MANY = 32  # tokens of a prompt from which on what it took says something about rows
+CREDIT = 0.7  # share of that which a row of a narrow pass costs at least: the first batch of a process may be slow
 TRIAL = 3  # widest draft, in effect, before what was heard of is believed: a pass over four tokens can do no great harm
 
 
@@ -59,6 +61,7 @@ class PassCosts:
         self._believed = False  # a measured pass was as heard
         self._shape = [Estimate(FORM) for _ in range(longest + 1)]
         self._measured: set[int] = set()  # of n > 1
+        self._row = 0.0  # seconds of a token of a prompt, 0.0: not known
         self._factor = 1.0
         self._settled = 0
         self.plain = self._heard.get(1, 0.0)
@@ -96,6 +99,15 @@ class PassCosts:
         if self._settled >= REFRESH:
             self._draw()
 
+    def read(self, count: int, seconds: float) -> None:
+        """A prompt of `count` tokens was read in this time: no row of a narrower pass costs much less than one of it.
+
+        That is what a machine bound by computing says before anything was drafted, where hope would be dear.
+        """
+        if count >= MANY and (not self._row or seconds / count < self._row):
+            self._row = seconds / count
+            self._settled = REFRESH
+
     def _compare(self, n: int) -> None:
         """Believe what was heard of if this pass was like that; forget it if it was not, twice."""
         if not self._shape[1].count:
@@ -127,10 +139,9 @@ class PassCosts:
         values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
         if plain.count:  # what was measured counts more; without t(1) it cannot be compared with anything
             values |= {n: self._shape[n].value / plain.value for n in self._measured}
-        known = sorted(values.items())
-        self.expected = self._expected(known)
+        self.expected = self._expected(sorted(values.items()))
         """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
-        self.hoped = self._hoped(known, heard)
+        self.hoped = self._hoped(values, heard)
         """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
 
     def _expected(self, known: list[tuple[int, float]]) -> list[float]:
@@ -145,15 +156,15 @@ class PassCosts:
         slope = max(GENTLE, (curve[at] - 1.0) / (at - 1)) if at > 1 else STEEP
         return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
 
-    def _hoped(self, known: list[tuple[int, float]], heard: int) -> list[float]:
-        curve, slope, at = self.expected.copy(), GENTLE, 1
-        for n, value in known:
-            if n > heard:
-                for row in range(at + 1, n if self._shape[n].count >= 2 else n + 1):
-                    curve[row] = min(curve[row], curve[row - 1] + slope)
-            share = HOPE * (value - 1.0) / (n - 1)
-            slope, at = share if share > GENTLE else GENTLE, n
-        curve[at + 1 :] = [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
+    def _hoped(self, known: Collection[int], heard: int) -> list[float]:
+        curve, slope, last = self.expected.copy(), GENTLE, 1.0
+        row = CREDIT * self._row / self.plain if self.plain else 0.0
+        for n in range(2, self.longest + 1):
+            if last + slope < curve[n] and n > heard and self._shape[n].count < 2:
+                curve[n] = min(curve[n], max(last + slope, n * row))
+            last = curve[n]
+            if n in known:
+                slope = max(GENTLE, HOPE * (self.expected[n] - 1.0) / (n - 1))
         return curve
 
 

@@ -50,6 +50,10 @@ CURVES = {
 }
 
 
+# what a token of a long prompt takes, in plain passes
+PROMPT_ROWS = {"Q4_1": 0.45, "F32": 0.18, "flat": 0.02}
+
+
 @dataclass(frozen=True)
 class Recording:
     """One answer as the model gave it. copied: of each of its tokens, does it go on a run that stood there before?"""
@@ -116,7 +120,7 @@ class Session:
     """A pair with prompt lookup: what drafter and controller learn in one answer they keep for the next."""
 
     def __init__(self, curve: str, *, controller: Controller | None = None, seed: int = 0) -> None:
-        self._costs = CURVES[curve]
+        self._curve, self._costs = curve, CURVES[curve]
         self._controller = controller or AutoLength(lookup=True)
         self._drafter = Ngram(Options(), Lender(Words(), _no_model))
         self._proposer = Proposer(self._drafter, self._controller, vocab=Words(), warn=_fail)
@@ -127,6 +131,7 @@ class Session:
         prompt, answer = recording.prompt, recording.answer
         tokens = np.array(prompt + answer, dtype=np.int32)
         rest, proposer, played, at = Rest(self._controller), self._proposer, Played(recording), 0
+        self._controller.read(len(prompt), self._shown(PROMPT_ROWS[self._curve] * len(prompt)))
         proposer.begin(tokens[: len(prompt)], sampling=Sampling(), rule=Rejection(self._rng), cancelled=lambda: False)
         while at < len(answer):
             limit = 0 if rest.is_parked else rest.limit(min(ROOM, len(answer) - at - 1))

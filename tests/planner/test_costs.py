@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from localspec.planner.costs import Estimate, PassCosts
+from localspec.planner.costs import CREDIT, MANY, Estimate, PassCosts
 
 
 def jitter(seconds: float, *, count: int, seed: int = 0) -> list[float]:
@@ -69,6 +69,33 @@ def test_hope_ends_where_a_length_was_measured_twice() -> None:
     costs.observe(4, 0.041)
     assert costs.hoped[4] == costs.expected[4] == pytest.approx(4.0)
     assert costs.expected[8] > costs.hoped[8] > 4.0
+
+
+def test_hope_knows_what_the_rows_of_a_prompt_cost() -> None:
+    """A machine bound by computing: no row of a narrow pass is much cheaper than one of a prompt."""
+    dear, cheap = measured({1: 0.010}), measured({1: 0.010})
+    dear.read(200, 200 * 0.008)
+    cheap.read(200, 200 * 0.0002)
+    for costs in (dear, cheap):
+        costs.observe(1, 0.010)
+    assert dear.hoped[2:] == pytest.approx([min(CREDIT * 0.8 * n, dear.expected[n]) for n in range(2, 9)])
+    assert cheap.hoped == measured({1: 0.010}).hoped
+
+
+def test_a_short_prompt_says_nothing_and_the_fastest_one_counts() -> None:
+    costs = measured({1: 0.010})
+    costs.read(MANY - 1, 1.0)
+    costs.read(400, 40.0)  # the first one of a process may load kernels and weights
+    costs.read(200, 200 * 0.005)
+    costs.observe(1, 0.010)
+    assert costs.hoped[8] == pytest.approx(CREDIT * 0.5 * 8)
+
+
+def test_what_was_measured_says_more_than_a_prompt() -> None:
+    costs = measured({1: 0.010, 8: 0.012})
+    costs.read(200, 200 * 0.008)
+    costs.observe(1, 0.010)
+    assert costs.hoped[8] == pytest.approx(1.2)
 
 
 def test_a_pass_that_is_not_measured_any_more_stays_comparable() -> None:

@@ -32,11 +32,11 @@ def orders(curve: str, temperature: str) -> list[tuple[Played, ...]]:
 
 # (curve, temperature) -> least speed against plain of any order, and of any answer of `LONG` tokens or more
 SPEEDS = {
-    ("Q4_1", "T=0"): (1.05, 0.86),
-    ("Q4_1", "T=0.8"): (0.97, 0.84),
-    ("Q4_1", "T=1"): (0.97, 0.84),
+    ("Q4_1", "T=0"): (1.05, 0.88),
+    ("Q4_1", "T=0.8"): (0.975, 0.89),
+    ("Q4_1", "T=1"): (0.975, 0.9),
     ("F32", "T=0"): (1.38, 0.94),
-    ("F32", "T=0.8"): (1.07, 0.88),
+    ("F32", "T=0.8"): (1.07, 0.9),
     ("F32", "T=1"): (0.985, 0.91),
     ("flat", "T=0"): (2.1, 1.2),
     ("flat", "T=0.8"): (1.33, 0.96),
