@@ -48,6 +48,11 @@ class Recorder:
         rest: int = self._controller.rest
         return rest
 
+    @property
+    def later(self) -> Any:
+        """A choice's, not timed: it is read once per answer."""
+        return self._controller.later
+
     def turns(self) -> Iterator[Any]:
         """Taken one by one, as they are asked for."""
         self.calls.append(("turns", ()))

@@ -128,7 +128,7 @@ class Acceptance:
         rights, weights = self._said_right, self._said_tested
         for depth, confidence in enumerate(confidences, start=1):
             passed, bucket = depth <= accepted, bisect_right(EDGES, confidence)
-            claims = MOOD * claims + self.believed(confidence)
+            claims = MOOD * claims + (rights[bucket] + HONEST * confidence) / (weights[bucket] + HONEST)
             lately = MOOD * lately + passed
             rights[bucket] = RECORD * rights[bucket] + passed
             weights[bucket] = RECORD * weights[bucket] + 1.0

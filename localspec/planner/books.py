@@ -57,7 +57,7 @@ class Books:
     since_plain  rounds since the last plain pass
     """
 
-    __slots__ = ("_luck", "_saved", "_spent", "_tokens", "passes", "rounds", "since_plain", "speed")
+    __slots__ = ("_luck", "_saved", "_spent", "_tokens", "passes", "purse", "rounds", "since_plain", "speed", "worth")
 
     def __init__(self, longest: int, profile: Profile | None = None) -> None:
         """`longest`: of a draft."""
@@ -66,18 +66,12 @@ class Books:
         self._luck = 0.0  # what drafts that should have paid have lost of late
         self.rounds = 0
         self.since_plain = 0
+        self.purse = self._saved
         self.speed = 1.0
         """Tokens per plain pass of the mean round."""
-        self._tokens = self._spent = 1.0  # of a mean round
-
-    @property
-    def purse(self) -> float:
-        return self._saved + self._luck
-
-    @property
-    def worth(self) -> float:
+        self.worth = 1.0
         """Tokens that the time of a plain pass brings elsewhere."""
-        return self.speed if self.speed > 1.0 else 1.0
+        self._tokens = self._spent = 1.0  # of a mean round
 
     @property
     def curve(self) -> list[float]:
@@ -99,27 +93,29 @@ class Books:
         plain = self.passes.plain
         if not plain:
             return 0.0
-        rows, emitted = report.drafted + 1, report.accepted + 1
+        rows, emitted, rounds = report.drafted + 1, report.accepted + 1, report.rounds
         spent = self.passes.cost(rows) + report.draft_s / plain
         most = self.rows(rows) + foreseen + SURPRISE
         if spent > most:
             spent = most
-        gain, allowed, saved = emitted - spent, report.rounds * ALLOWANCE * spent, self._saved
+        gain, allowed, saved = emitted - spent, rounds * ALLOWANCE * spent, self._saved
         luck = self._luck + allowed
         if curious:
             saved += gain
         else:
-            luck += report.rounds * gain
+            luck += rounds * gain
         if luck > 0.0:
             saved, luck = saved + (luck if luck < allowed else allowed), 0.0
         self._luck = WORST if luck < WORST else luck
         self._saved = FULL if saved > FULL else DEBT if saved < DEBT else saved
+        self.purse = self._saved + self._luck
         self.since_plain = 0 if rows == 1 else self.since_plain + 1
-        kept, last = 1.0, self.rounds + report.rounds
+        kept, last = 1.0, self.rounds + rounds
         for at in range(self.rounds + 1, last + 1):
             kept *= 1.0 - (PACE if at > SETTLED else 1.0 / (at + 3))
         self.rounds, weight = last, 1.0 - kept
         self._tokens += weight * (emitted - self._tokens)
         self._spent += weight * (spent - self._spent)
         self.speed = self._tokens / self._spent
+        self.worth = self.speed if self.speed > 1.0 else 1.0
         return spent

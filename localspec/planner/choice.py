@@ -117,7 +117,7 @@ class Choice:
         heard = report.drafter if report.drafted else NONE
         self._heard[heard] = self._heard.get(heard, 0) + report.rounds
         for name, arm in self.arms.items():
-            if name not in self._asked:
+            if name not in self._asked or (arm.lookup and name != heard):
                 arm.wait(report, spent)
             elif name == heard or heard == NONE:
                 arm.learn(report, spent)
@@ -152,11 +152,11 @@ class Choice:
             return self._own, True
         if not dear:
             return "", False
-        hopes = {name: self.arms[name].hope for name in dear} if len(dear) > 1 else {dear[0]: 0.0}
-        best = max(dear, key=hopes.__getitem__)
+        best = max(dear, key=lambda name: self.arms[name].hope) if len(dear) > 1 else dear[0]
         due = [name for name in dear if self.arms[name].is_due]
         if due:
             longest = max(due, key=lambda name: self.arms[name].idle)
-            if self.arms[longest].look(hopes[best] - hopes[longest]):
+            more = self.arms[best].hope - self.arms[longest].hope if longest != best else 0.0
+            if self.arms[longest].look(more):
                 return longest, True
         return best, False

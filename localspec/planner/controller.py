@@ -86,7 +86,7 @@ class AutoLength:
         self._lag = self._lag_now()  # of one token that was decoded without the drafter
         self._acceptance = Acceptance(longest, profile.acceptance if profile else ())
         self._attempts = Attempts(self._passes.longest)
-        self._lately = Attempts(self._passes.longest, RECENT) if books else None  # only others are interested
+        self._lately = Attempts(self._passes.longest, RECENT) if books and not lookup else None  # for the others
         if profile and profile.attempt is not None:
             for record in filter(None, (self._attempts, self._lately)):
                 record.know(profile.attempt)
@@ -134,14 +134,17 @@ class AutoLength:
                 self._is_hopeless = self._cannot_pay()
             # A drafter that is free and says how sure it is may go anywhere: `pays` weighs every row it adds.
             # Where t(n) was only heard of, its first draft puts that to the test and should do no great harm.
-            if not (self._speaks and self._draft <= FREE):
-                reach = self._frontier()
+            reach, goes_anywhere = self._longest, self._speaks and self._draft <= FREE
+            if not goes_anywhere:
+                reach = min(reach, self._frontier())
             elif self._passes.is_hearsay:
-                reach = max(PROOF, self._frontier())
+                reach = min(reach, max(PROOF, self._frontier()))
+            if reach > room:
+                reach = room
+            if goes_anywhere:
+                self._limit = reach
             else:
-                reach = self._longest
-            reach = min(room, self._longest, reach)
-            self._limit = self._attempt(reach) if self._speaks else self._best(reach)
+                self._limit = self._attempt(reach) if self._speaks else self._best(reach)
         if self._limit and self._limit != self._bars_limit:
             self._bars, self._bars_limit = {}, self._limit
         return self._limit
@@ -183,12 +186,6 @@ class AutoLength:
         self._kept_rows = depth
         return True
 
-    def _bar_at(self, place: int) -> float:
-        """What a token there, its elders included, has to be worth in this round: reckoned for the first time."""
-        depth, level = divmod(place, PLACES)
-        bar = self._bars[place] = self._bar(depth, level / LEVELS)
-        return bar
-
     def observe(self, report: Report) -> None:
         """Learn from a finished round."""
         self._passes.observe(report.drafted + 1, report.verify_s)
@@ -205,7 +202,7 @@ class AutoLength:
             self.wait(report, spent)
             return
         steps, rows, emitted = self._steps(report), report.drafted + 1, report.accepted + 1
-        self._acceptance.observe(report.accepted, report.refused, report.confidences)
+        self._acceptance.observe(report.accepted, report.refused, report.confidences if self._speaks else ())
         if not spent:
             return
         self._learn_draft(report.draft_s, steps)
@@ -395,8 +392,6 @@ class AutoLength:
 
     def _attempt(self, reach: int) -> int:
         """The limit; `pays` decides how far a draft really goes."""
-        if self._draft <= FREE:
-            return reach
         advantage, behind = self._attempts.advantage(self._passes.hoped, self._draft), self._missed * self._lag
         if not (advantage > 0.0 and HORIZON * advantage >= behind):
             left = self._books.purse - (self._draft - advantage + behind)  # in the purse if nothing comes of it
@@ -416,19 +411,20 @@ class AutoLength:
         """Tokens that the record of so few attempts may hide."""
         return DOUBT / sqrt(1.0 + self._attempts.weight)
 
-    def _bar(self, depth: int, hope: float) -> float:
-        """The probability of being accepted, elders included, from which on a token at `depth` pays.
+    def _bar_at(self, place: int) -> float:
+        """The probability of being accepted, elders included, from which on a token pays there: for the first time.
 
         Tokens behind it are weighed with it, because a pass that pays for five rows need not pay for two; they are
-        taken to be as likely as tokens are on the whole, or as `hope` says.
+        taken to be as likely as tokens are on the whole, or as this one.
         """
-        curve, draft, mean = self._books.curve, self._draft, self._acceptance.mean
+        depth, level = divmod(place, PLACES)
+        curve, draft, mean, hope = self._books.curve, self._draft, self._acceptance.mean, level / LEVELS
         trust = mean if mean > hope else hope
         left = self._limit - depth  # tokens that may follow; each has to be computed before it is asked about
         gain = passed = 1.0
         base = curve[depth]
         bar = curve[depth + 1] - base + (draft if left else 0.0)
-        for more in range(1, min(LOOKAHEAD, left + 1)):
+        for more in range(1, LOOKAHEAD if left >= LOOKAHEAD else left + 1):
             passed *= trust
             gain += passed
             steps = more + 1 if more < left else left
@@ -436,7 +432,10 @@ class AutoLength:
             if least < bar:
                 bar = least
         bar = self._books.worth * (bar if bar > LEAST else LEAST)
-        return CAUTION * bar if self.lookup else bar
+        if self.lookup:
+            bar *= CAUTION
+        self._bars[place] = bar
+        return bar
 
     # What it costs.
 
@@ -463,6 +462,8 @@ class AutoLength:
         if self.lookup or not self._passes.plain or (self._told is None and self._step.count < 2):
             return False
         curve, draft = self._passes.hoped, self._draft
+        if curve[2] + draft <= 2.0:  # one token could pay, as is usual
+            return False
         return all(n + 1 < curve[n + 1] + n * draft for n in LENGTHS if n <= self._longest)
 
     def _draft_now(self) -> float:

@@ -7,7 +7,7 @@ it. Knows no clock: seconds come in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 TICK = 1e-9  # a coarse clock may show nothing at all
 FIRST = 3  # up to this many samples the least one counts
@@ -64,31 +64,9 @@ class PassCosts:
         self._row = 0.0  # seconds of a token of a prompt, 0.0: not known
         self._factor = 1.0
         self._settled = 0
-        self._widest = 0
         self.plain = self._heard.get(1, 0.0)
         """t(1), 0.0 before it was measured or heard of."""
         self._draw()
-
-    @property
-    def widest(self) -> int:
-        """The largest n that was measured, or is believed; 0 before any."""
-        if not self._heard:
-            return self._widest
-        heard = max(self._heard)
-        return max(self._widest, heard if self._believed else min(heard, TRIAL))
-
-    @property
-    def is_known(self) -> bool:
-        """Is t(1) known well enough to compare other passes with it?"""
-        plain = self._shape[1]
-        return plain.count >= 2 or (
-            plain.count == 1 and bool(self._heard) and plain.value <= (1.0 + AGREES) * self._heard[1]
-        )
-
-    @property
-    def is_hearsay(self) -> bool:
-        """Does the curve rest on what was heard of and not yet seen?"""
-        return bool(self._heard) and not self._believed
 
     @property
     def times(self) -> tuple[tuple[int, float], ...]:
@@ -113,8 +91,6 @@ class PassCosts:
         shape.observe(seconds / self._factor)
         if self._shape[1].count:
             self.plain = self._shape[1].value * self._factor
-        if n > self._widest:
-            self._widest = n
         if n > 1:
             self._measured.add(n)
         self._settled = self._settled + 1 if shape.count > SETTLED else REFRESH
@@ -150,36 +126,45 @@ class PassCosts:
 
     def _draw(self) -> None:
         self._settled = 0
-        self.expected = self._expected()
+        plain, heard = self._shape[1], max(self._heard, default=0)
+        self.is_known = plain.count >= 2 or (
+            plain.count == 1 and heard > 0 and plain.value <= (1.0 + AGREES) * self._heard[1]
+        )
+        """Is t(1) known well enough to compare other passes with it?"""
+        self.is_hearsay = heard > 0 and not self._believed
+        """Does the curve rest on what was heard of and not yet seen?"""
+        measured = max(self._measured, default=min(plain.count, 1))
+        self.widest = max(measured, min(heard, TRIAL) if self.is_hearsay else heard)
+        """The largest n that was measured, or is believed; 0 before any."""
+        values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
+        if plain.count:  # what was measured counts more; without t(1) it cannot be compared with anything
+            values |= {n: self._shape[n].value / plain.value for n in self._measured}
+        self.expected = self._expected(sorted(values.items()))
         """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
-        self.hoped = self._hoped(self.expected)
+        self.hoped = self._hoped(values, heard)
         """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
 
-    def _expected(self) -> list[float]:
-        base = self._shape[1].value
-        values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
-        if base:  # what was measured counts more; without t(1) it cannot be compared with anything
-            values |= {n: self._shape[n].value / base for n in self._measured}
+    def _expected(self, known: list[tuple[int, float]]) -> list[float]:
         curve = [0.0, 1.0]
         at = 1
-        for n, value in sorted(values.items()):
-            step = (value - curve[at]) / (n - at)
-            curve += [curve[at] + step * more for more in range(1, n - at)] + [value]
+        for n, value in known:
+            if n > at + 1:
+                step = (value - curve[at]) / (n - at)
+                curve += [curve[at] + step * more for more in range(1, n - at)]
+            curve.append(value)
             at = n
         slope = max(GENTLE, (curve[at] - 1.0) / (at - 1)) if at > 1 else STEEP
         return curve + [curve[at] + slope * more for more in range(1, self.longest - at + 1)]
 
-    def _hoped(self, expected: list[float]) -> list[float]:
-        curve, slope, heard = expected[:2], GENTLE, max(self._heard, default=0)
-        last, row = 1.0, CREDIT * self._row / self.plain if self.plain else 0.0
+    def _hoped(self, known: Collection[int], heard: int) -> list[float]:
+        curve, slope, last = self.expected.copy(), GENTLE, 1.0
+        row = CREDIT * self._row / self.plain if self.plain else 0.0
         for n in range(2, self.longest + 1):
-            value, is_measured = expected[n], n in self._measured
-            if n > heard and not (is_measured and self._shape[n].count >= 2) and last + slope < value:
-                value = min(value, max(last + slope, n * row))
-            curve.append(value)
-            last = value
-            if is_measured or n in self._heard:
-                slope = max(GENTLE, HOPE * (expected[n] - 1.0) / (n - 1))
+            if last + slope < curve[n] and n > heard and self._shape[n].count < 2:
+                curve[n] = min(curve[n], max(last + slope, n * row))
+            last = curve[n]
+            if n in known:
+                slope = max(GENTLE, HOPE * (self.expected[n] - 1.0) / (n - 1))
         return curve
 
 

@@ -37,6 +37,17 @@ class Joints:
         factors = self._factors
         return [worth if (worth := joint * factors[bisect_right(EDGES, joint)]) < 1.0 else 1.0 for joint in joints]
 
+    def gains(self, joints: Sequence[float], *, share: float, price: float) -> list[float]:
+        """What `share` of the probabilities believed of many nodes is beyond `price`, of those of which it is."""
+        factors, most = self._factors, share - price  # of what is certain
+        if most <= 0.0:
+            return []
+        return [
+            gain if gain < most else most
+            for joint in joints
+            if (gain := share * joint * factors[bisect_right(EDGES, joint)] - price) > 0.0
+        ]
+
     def learn(self, drafted: Sequence[float], taken: Sequence[float]) -> None:
         """One round: the joint probabilities of the nodes that were judged, and of those that were taken."""
         self._age()

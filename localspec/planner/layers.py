@@ -27,15 +27,16 @@ class LayerCosts:
         # Sums of products of passes, further nodes and seconds.
         self._pp = self._pn = self._nn = self._ps = self._ns = 0.0
 
-    def expected(self, widths: Sequence[int]) -> float:
-        """Seconds of passes over so many nodes each."""
-        return self.passed * len(widths) + self.node * (sum(widths) - len(widths))
+    def steps(self, widths: Sequence[int]) -> float:
+        """How many passes over one node take as long as passes over so many nodes each."""
+        passes = len(widths)
+        return passes + self.node / self.passed * (sum(widths) - passes)
 
     def observe(self, widths: Sequence[int], seconds: float) -> None:
         """These passes took so long together."""
         passes, nodes = float(len(widths)), float(sum(widths) - len(widths))
         if self.count >= FIRST:
-            before = self.expected(widths)
+            before = self.passed * passes + self.node * nodes
             seconds = before * clipped(seconds / before)
         self.count += 1
         self._pp = MEMORY * self._pp + passes * passes
@@ -49,5 +50,5 @@ class LayerCosts:
         """Least squares, with the guess that a node costs `SHARE` of a pass as further observations."""
         pp, pn, nn = self._pp + WEIGHT * SHARE * SHARE, self._pn - WEIGHT * SHARE, self._nn + WEIGHT
         determinant = pp * nn - pn * pn
-        self.passed = max(TICK, (nn * self._ps - pn * self._ns) / determinant)
-        self.node = max(0.0, (pp * self._ns - pn * self._ps) / determinant)
+        passed, node = (nn * self._ps - pn * self._ns) / determinant, (pp * self._ns - pn * self._ps) / determinant
+        self.passed, self.node = passed if passed > TICK else TICK, node if node > 0.0 else 0.0

@@ -9,12 +9,12 @@ draw.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from localspec.planner.books import PACE, Books, Report
 from localspec.planner.controller import (
     BEHIND,
-    DOUBT,
     FIRST_GAP,
     FREE,
     HORIZON,
@@ -94,9 +94,9 @@ class AutoTree(AutoLength):
         """How many of these nodes are worth being expanded by one more draft pass?"""
         if depth > self._limit:
             return 0  # no path is longer than the tree has nodes
-        worth, row = self._books.worth, self._rows_price(self._passes.hoped, depth) / depth
-        each, mean = worth * (self._node + row), self._acceptance.mean
-        gains = [gain for believed in self._joints.all_believed(joints) if (gain := believed * mean - each) > 0.0]
+        row, worth, mean = (self._passes.hoped[depth + 1] - 1.0) / depth, self._books.worth, self._acceptance.mean
+        each = worth * (self._node + (row if row > LEAST else LEAST))
+        gains = self._joints.gains(joints, share=mean, price=each)
         count = len(gains)
         if not count or sum(gains) <= worth * (self._draft - self._node):
             return 0
@@ -111,8 +111,8 @@ class AutoTree(AutoLength):
         best, most, gain = 0, 0.0, 0.0
         for count, believed in enumerate(self._joints.all_believed(joints[: self._longest]), start=1):
             gain += believed
-            price = curve[count + 1] - 1.0
-            profit = gain - worth * (price if price > LEAST * count else LEAST * count)
+            price, least = curve[count + 1] - 1.0, LEAST * count
+            profit = gain - worth * (price if price > least else least)
             if profit > most and (count in SIZES or count == len(joints)):
                 best, most, self._promised, self._kept_rows = count, profit, gain, count
         if not best and joints and (self._looking or self._drafts < FIRST) and self._affords(1):
@@ -156,43 +156,36 @@ class AutoTree(AutoLength):
         """Draft passes of the round, with their further nodes as fractions of one."""
         if self._is_chain:
             return super()._steps(report)
-        return self._layers.expected(self._widths) / self._layers.passed
+        return self._layers.steps(self._widths)
 
     def _learn_draft(self, seconds: float, steps: float) -> None:
-        super()._learn_draft(seconds, steps)
-        if not self._is_chain and self._missed < BEHIND:
-            self._layers.observe(self._widths, seconds)
-            self._step.value = self._layers.passed
+        if self._is_chain or self._missed >= BEHIND:
+            super()._learn_draft(seconds, steps)
+            return
+        self._layers.observe(self._widths, seconds)
+        self._step.count, self._step.value = self._layers.count, self._layers.passed
 
     def _reckon(self) -> None:
         super()._reckon()
         if self._layers.count:
             self._node = self._draft * self._layers.node / self._layers.passed
 
-    @staticmethod
-    def _rows_price(curve: Sequence[float], count: int) -> float:
-        """Cost of so many rows more than a plain pass has; measured times may even say that they save some."""
-        return max(curve[count + 1] - 1.0, LEAST * count)
-
     def _frontier(self) -> int:
         widest = self._passes.widest
-        leap = next((size for size in LEAPS if widest <= size), self._longest)
+        leap = self._longest if widest > LEAPS[-1] else LEAPS[bisect_left(LEAPS, widest)]
         return leap if self._affords(leap) else max(1, widest - 1)
 
     def _price(self, length: int) -> float:
         if self._is_chain:
             return super()._price(length)
-        passes = max(1, len(self._widths))
-        return self._passes.hoped[length + 1] - 1.0 + passes * self._draft + self._missed * self._lag
+        return self._passes.hoped[length + 1] - 1.0 + len(self._widths) * self._draft + self._missed * self._lag
 
     def _is_worth_trying(self) -> bool:
         """Do trees pay on average, or is it time to look again?"""
-        advantage = self._attempts.advantage(self._passes.hoped, self._draft)
-        price = self._draft - advantage + self._missed * self._lag
-        doubt = DOUBT / (1.0 + self._attempts.weight) ** 0.5
-        self._looking = self._idle >= self._pause and self._books.purse > price
-        hopeful = not self._is_hopeless and advantage + doubt > 0.0 and self._books.purse > price + RESERVE
-        pays = advantage > 0.0 and HORIZON * advantage >= self._missed * self._lag
-        free = self._picky and self._draft <= FREE
-        self._doubting = hopeful and not pays and not free
-        return pays or hopeful or self._looking or free
+        advantage, behind = self._attempts.advantage(self._passes.hoped, self._draft), self._missed * self._lag
+        left = self._books.purse - (self._draft - advantage + behind)  # in the purse if nothing comes of it
+        self._looking = self._idle >= self._pause and left > 0.0
+        if (advantage > 0.0 and HORIZON * advantage >= behind) or (self._picky and self._draft <= FREE):
+            return True
+        self._doubting = not self._is_hopeless and left > RESERVE and advantage + self._doubt() > 0.0
+        return self._doubting or self._looking
