@@ -20,6 +20,8 @@ from localspec.planner.controller import (
     HORIZON,
     LEAST,
     LENGTHS,
+    LEVELS,
+    PLACES,
     PLAIN_EVERY,
     RESERVE,
     THIN,
@@ -83,7 +85,7 @@ class AutoTree(AutoLength):
             return super().may_pay(confidence)
         self._speaks = True
         believed = self._joints.believed(confidence)
-        return believed > self._bar(1, believed)
+        return believed > self._bar_at(PLACES + int(LEVELS * believed))
 
     def pays(self, depth: int, confidence: float) -> bool:
         """Asked by drafters of chains only."""
@@ -127,7 +129,7 @@ class AutoTree(AutoLength):
             self._joints.learn(self._kept, report.taken)
             self._drafts += 1
             self._size += max(PACE, 1.0 / self._drafts) * (report.drafted - self._size)
-        elif self._limit and not self._is_chain:
+        elif self._limit and not self._is_chain and not self.lookup:  # which waits then
             self._joints.fade(report.rounds)
         super().learn(report, spent)
         if not report.drafted:

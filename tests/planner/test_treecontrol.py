@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.loop.control import Controller, RoundReport
+from localspec.planner.controller import UNHEARD
 from localspec.planner.profile import Profile
 from localspec.planner.treecontrol import FIRST, SIZES, AutoTree
 from tests.planner.treesimulation import (
@@ -248,6 +249,20 @@ def test_first_trees_are_drafted_to_see_what_they_are_worth() -> None:
         drafted += chosen
         controller.observe(report(chosen, 0, verify_s=0.02 * (1 + 0.8 * chosen)))
     assert 1 <= drafted <= FIRST + 2  # two looks later on
+
+
+def test_a_lookup_rests_while_it_waits_for_a_match_that_can_pay() -> None:
+    times = tuple((n, 0.02 * (1 + 0.5 * (n - 1))) for n in range(1, 33))
+    controller = AutoTree(Profile(verify_s=times, draft_s=None), lookup=True)
+    for _ in range(12):
+        limit = controller.limit(30)
+        if limit:
+            assert not controller.may_pay(0.2)
+            assert controller.may_pay(0.95)
+        controller.observe(report(0, 0))
+    assert limit
+    assert controller.rest == UNHEARD
+    assert AutoTree().rest == 0
 
 
 def test_what_is_chosen_is_explained() -> None:
