@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from bench import weights
 from bench.harness import GREEDY, Size, f32_with_q4_0, measure, number, q4_1, with_summary
-from bench.treetables import PROMPTS, Table, per_pass, times, total
+from bench.treetables import PROMPTS, Table, against, per_pass, total
+from localspec.services.bench.rows import ALL
 from localspec.services.bench.runs import PLAIN, Configuration
 from localspec.services.settings import PairChoice
 
@@ -38,8 +39,7 @@ def heads(size: Size) -> Table:
         for way in ways:
             counters = total(done, way)
             step = counters.draft_s / counters.drafted if counters.drafted and way in chains else None
-            speeds = [counters.tokens_per_s, *(total(done, way, category).tokens_per_s for category in categories)]
-            bases = [plain.tokens_per_s, *(total(done, PLAIN, category).tokens_per_s for category in categories)]
+            speeds = [against(done, way, PLAIN, category) for category in (ALL, *categories)]
             lines.append(
                 [
                     name,
@@ -47,7 +47,7 @@ def heads(size: Size) -> Table:
                     number(counters.tokens_per_pass),
                     " ".join(number(per_pass(counters, count)) for count in counters.accepted_by_position),
                     number(step / token if step and token else None, 3),
-                    *(times(speed, base) for speed, base in zip(speeds, bases, strict=True)),
+                    *(f"{speed:.3f}x" for speed in speeds),
                 ]
             )
     return with_summary(measured, header, lines)

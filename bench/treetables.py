@@ -5,6 +5,8 @@ Every table ends in the full benchmark tables that it was computed from.
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import Any
 
 from bench.harness import GREEDY, SAMPLINGS, VERIFIERS, Size, f32_with_q4_0, measure, number, q4_1, with_summary
@@ -101,9 +103,11 @@ def cascade(size: Size) -> Table:
     lines = []
     for name, done in measured.items():
         for category in dict.fromkeys(row.category for row in done.rows):
-            plain, *speeds = (total(done, way, category).tokens_per_s for way in (PLAIN, *alone, both))
-            better = max(speed or 0.0 for speed in speeds[:2])
-            lines.append([name, category, *(times(speed, plain) for speed in speeds), times(speeds[2], better)])
+            speeds = [against(done, way, PLAIN, category) for way in (*alone, both)]
+            better = max(alone, key=lambda way: against(done, way, PLAIN, category))
+            lines.append(
+                [name, category, *(f"{speed:.3f}x" for speed in [*speeds, against(done, both, better, category)])]
+            )
     return with_summary(measured, header, lines)
 
 
@@ -129,6 +133,29 @@ def treecost(size: Size) -> Table:
 def total(done: bench.Bench, way: Configuration, category: str = ALL) -> Counters:
     """The sums of a configuration on a category; nothing where it could not be measured."""
     return next((row.total for row in done.rows if is_row(row, way, category)), Counters())
+
+
+def against(done: bench.Bench, way: Configuration, other: Configuration, category: str = ALL) -> float:
+    """How much faster `way` is than `other`: over all by the sums, in a category the median of its pairs.
+
+    A pair is the same prompt in the same repeat, one run behind the other, so that a busy moment of the machine meets
+    both or spoils one pair only.
+    """
+    speeds = {
+        configuration: {
+            (run.turn.prompt, run.turn.repeat): run.stats.tokens_per_s or math.nan
+            for run in done.runs
+            if run.turn.configuration == configuration and run.category == category
+        }
+        for configuration in (way, other)
+    }
+    if category == ALL or not speeds[way]:
+        return (total(done, way, category).tokens_per_s or math.nan) / (
+            total(done, other, category).tokens_per_s or math.nan
+        )
+    return statistics.median(
+        speed / speeds[other][pair] for pair, speed in speeds[way].items() if pair in speeds[other]
+    )
 
 
 def is_row(row: Row, way: Configuration, category: str) -> bool:
