@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bench import weights
 from bench.harness import GREEDY, Size, f32_with_q4_0, measure, number, q4_1, with_summary
-from bench.treetables import PROMPTS, Table, against, per_pass, total
+from bench.treetables import PROMPTS, Table, against, per_pass, times, total
 from localspec.services.bench.rows import ALL
 from localspec.services.bench.runs import PLAIN, Configuration
 from localspec.services.settings import PairChoice
@@ -47,7 +47,7 @@ def heads(size: Size) -> Table:
                     number(counters.tokens_per_pass),
                     " ".join(number(per_pass(counters, count)) for count in counters.accepted_by_position),
                     number(step / token if step and token else None, 3),
-                    *(f"{speed:.3f}x" for speed in speeds),
+                    *map(times, speeds),
                 ]
             )
     return with_summary(measured, header, lines)

@@ -5,7 +5,6 @@ Every table ends in the full benchmark tables that it was computed from.
 
 from __future__ import annotations
 
-import math
 import statistics
 from typing import Any
 
@@ -13,7 +12,7 @@ from bench.harness import GREEDY, SAMPLINGS, VERIFIERS, Size, f32_with_q4_0, mea
 from localspec.loop.counters import Counters
 from localspec.services.bench import bench
 from localspec.services.bench.rows import ALL, Row
-from localspec.services.bench.runs import PLAIN, Configuration
+from localspec.services.bench.runs import PLAIN, Configuration, Run
 
 Table = tuple[dict[str, Any], str]
 PROMPTS = "specbench12"
@@ -104,9 +103,9 @@ def cascade(size: Size) -> Table:
     for name, done in measured.items():
         for category in dict.fromkeys(row.category for row in done.rows):
             speeds = [against(done, way, PLAIN, category) for way in (*alone, both)]
-            better = max(alone, key=lambda way: against(done, way, PLAIN, category))
+            better = max(alone, key=lambda way: against(done, way, PLAIN, category) or 0.0)
             lines.append(
-                [name, category, *(f"{speed:.3f}x" for speed in [*speeds, against(done, both, better, category)])]
+                [name, category, *(times(speed) for speed in [*speeds, against(done, both, better, category)])]
             )
     return with_summary(measured, header, lines)
 
@@ -135,27 +134,26 @@ def total(done: bench.Bench, way: Configuration, category: str = ALL) -> Counter
     return next((row.total for row in done.rows if is_row(row, way, category)), Counters())
 
 
-def against(done: bench.Bench, way: Configuration, other: Configuration, category: str = ALL) -> float:
+def against(done: bench.Bench, way: Configuration, other: Configuration, category: str = ALL) -> float | None:
     """How much faster `way` is than `other`: over all by the sums, in a category the median of its pairs.
 
     A pair is the same prompt in the same repeat, one run behind the other, so that a busy moment of the machine meets
     both or spoils one pair only.
     """
-    speeds = {
-        configuration: {
-            (run.turn.prompt, run.turn.repeat): run.stats.tokens_per_s or math.nan
-            for run in done.runs
-            if run.turn.configuration == configuration and run.category == category
-        }
-        for configuration in (way, other)
-    }
-    if category == ALL or not speeds[way]:
-        return (total(done, way, category).tokens_per_s or math.nan) / (
-            total(done, other, category).tokens_per_s or math.nan
-        )
-    return statistics.median(
-        speed / speeds[other][pair] for pair, speed in speeds[way].items() if pair in speeds[other]
+    if category == ALL:
+        speed, base = (total(done, each).tokens_per_s for each in (way, other))
+        return speed / base if speed and base else None
+    mine, theirs = (
+        {(run.turn.prompt, run.turn.repeat): run.stats.tokens_per_s for run in done.runs if is_run(run, each, category)}
+        for each in (way, other)
     )
+    pairs = [(speed, theirs.get(place)) for place, speed in mine.items()]
+    ratios = [speed / base for speed, base in pairs if speed and base]
+    return statistics.median(ratios) if ratios else None
+
+
+def is_run(run: Run, way: Configuration, category: str) -> bool:
+    return run.turn.configuration == way and run.category == category
 
 
 def is_row(row: Row, way: Configuration, category: str) -> bool:
@@ -166,6 +164,6 @@ def per_pass(counters: Counters, count: float) -> float | None:
     return count / counters.verifier_passes if counters.verifier_passes else None
 
 
-def times(value: float | None, base: float | None) -> str:
+def times(value: float | None, base: float | None = 1.0) -> str:
     """How many times `base`."""
     return number(value / base, 3) + "x" if value and base else "-"

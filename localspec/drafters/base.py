@@ -57,7 +57,8 @@ class Drafter(Protocol):
     def begin(self, tokens: Ids, *, sampling: Sampling, rule: Rule, cancelled: Cancelled) -> None:
         """A new answer to `tokens` starts: the verifier's sampling, and the rule to draw tokens with.
 
-        Reading the text ahead belongs here: its time counts as prefill, not as decoding.
+        Reading the text ahead belongs here: its time counts as prefill, not as decoding. A drafter that is not likely
+        to be asked begins when it is, which then counts as drafting, or never; `observe` may come before.
         """
         ...
 

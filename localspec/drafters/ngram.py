@@ -84,7 +84,8 @@ class Ngram:
         """Index the prompt; guesses are deterministic whatever the law, and a new turn is no answer to old ones."""
         self._foretold = Foretold(self._trust)
         self._awaited = 0
-        if self._index.follow(tokens) < len(self._text):
+        self._index.follow(tokens)
+        if not np.array_equal(tokens[: len(self._text)], self._text):
             self._keep()
         self._text = tokens
 

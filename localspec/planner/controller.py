@@ -25,6 +25,7 @@ PROOF = 7  # the same for a free drafter, before what a profile says of t(n) was
 WORTH_KEEPING = 24  # rounds from which on what was learned makes a profile
 RESERVE = 1.5  # what first curiosity leaves for later looks
 FIRST_GAP, LAST_GAP = 8, 32  # rounds between two looks at something that does not pay
+FADED = 0.97  # what a price that was only heard of counts the next time: one that was too high is seen again in the end
 FAR_GAP = 1024  # the same where it could not pay if every token of it were accepted
 CHANCE = 0.7  # acceptance that a look hopes for
 CURIOSITY = 0.8  # what a record of one test may hide, in acceptance
@@ -117,10 +118,14 @@ class AutoLength:
         self._passes.read(count, seconds)
 
     def begin(self, prompt: int) -> bool:
-        """Another answer, to so many tokens: should the drafter read them now? Not if no draft of it could pay."""
+        """Another answer, to so many tokens: should the drafter read them now?
+
+        Not if no draft of it could pay, but for the times when that is looked at again: then nothing may be missing.
+        """
         self._is_hopeless = self._cannot_pay()
-        self._missed = prompt if self._is_hopeless else 0
-        return not self._is_hopeless
+        reads = not self._is_hopeless or self._idle >= self._pause
+        self._missed = 0 if reads else prompt
+        return reads
 
     def limit(self, room: int) -> int:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
@@ -234,7 +239,9 @@ class AutoLength:
         times = self._passes.times
         if self._books.rounds < WORTH_KEEPING or not times:
             return None
-        draft = self._step.value if self._step.count >= 2 else None if self._told is None else self._told * times[0][1]
+        draft = self._step.value if self._step.count >= 2 else None
+        if draft is None and self._told is not None:
+            draft = FADED * self._told * times[0][1]
         return Profile(times, draft, self._acceptance.learned, self._attempts.mean)
 
     def choose(self, joints: Sequence[float]) -> int:
@@ -454,8 +461,10 @@ class AutoLength:
 
     @property
     def _pause(self) -> int:
-        """Rounds between two looks, now."""
-        return FAR_GAP if self._is_hopeless else self._gap
+        """Rounds between two looks, now; what was only heard to be hopeless is looked at soon."""
+        if not self._is_hopeless:
+            return self._gap
+        return FAR_GAP if self._step.count >= 2 else LAST_GAP
 
     def _cannot_pay(self) -> bool:
         """Would the best length lose if every token of it were accepted? False as long as its price is not known."""
@@ -497,7 +506,8 @@ class AutoLength:
         return self._passes.hoped[length + 1] - 1.0 + length * self._draft + self._missed * self._lag
 
     def _learn_draft(self, seconds: float, steps: float) -> None:
-        if self._missed < BEHIND:
+        told = self._step.value or (self._told or 0.0) * self._passes.plain
+        if self._missed < BEHIND or seconds < steps * told:  # as much as that it cannot cost, whatever was read
             self._step.observe(seconds / steps)
         elif self._step.count:
             self._catch_up.observe(max(0.0, seconds - steps * self._step.value) / self._missed)

@@ -89,7 +89,8 @@ class AutoTree(AutoLength):
 
     def pays(self, depth: int, confidence: float) -> bool:
         """Asked by drafters of chains only."""
-        self._is_chain = True
+        if not self._is_chain:
+            self._is_chain, self._bars = True, {}
         return super().pays(depth, confidence)
 
     def widen(self, depth: int, joints: Sequence[float]) -> int:

@@ -443,6 +443,22 @@ def test_nothing_is_remembered_unless_asked_for() -> None:
     assert lender.remembered == []
 
 
+def test_a_conversation_that_goes_on_is_not_remembered_by_pieces() -> None:
+    """While it waits the index is behind the text, which is the same one for all that."""
+    lender = NoModels()
+    drafter, text = Ngram(Options(remember=True), lender), list(range(50))
+    begin(drafter, text)
+    hopeless = Budget(8, lambda depth, confidence: False, may_pay=lambda confidence: False)
+    for token in range(100, 108):
+        text.append(token)
+        drafter.propose(ids(text), hopeless)
+    begin(drafter, [*text, 7, 8, 9])
+    assert lender.remembered == []
+    begin(drafter, [1, 2, 3])
+    assert len(lender.remembered) == 1
+    assert lender.remembered[0][1] == [*text, 7, 8, 9]
+
+
 def test_it_waits_for_a_match_that_can_pay() -> None:
     """Nothing is indexed or looked at meanwhile, but for one round in some: guesses teach undrafted, too."""
     asked: list[float] = []

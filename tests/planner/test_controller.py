@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.loop.control import Controller, RoundReport
 from localspec.planner.books import ALLOWANCE, PURSE
-from localspec.planner.controller import FAR_GAP, LENGTHS, AutoLength
+from localspec.planner.controller import FADED, FAR_GAP, LENGTHS, AutoLength
 from localspec.planner.profile import Profile
 from tests.planner.simulation import SHAPES, Machine, Run, Text, best_fixed, fixed_speed, play, text
 
@@ -239,7 +239,7 @@ def test_what_a_profile_said_and_nobody_measured_is_handed_on() -> None:
     learned = controller.learned()
     assert learned is not None
     assert dict(learned.verify_s)[8] == pytest.approx(0.048, rel=0.01), "passes take twice as long today"
-    assert learned.draft_s == pytest.approx(0.002, rel=0.01)
+    assert learned.draft_s == pytest.approx(FADED * 0.002, rel=0.01)
     assert learned.acceptance == pytest.approx(PROFILE.acceptance, abs=0.06)
 
 
@@ -341,6 +341,35 @@ def test_a_draft_that_could_not_pay_if_all_of_it_were_accepted_is_hardly_looked_
     assert len([at for at in looks if at > 100]) <= 4000 // FAR_GAP + 1
     assert "if every one of them were accepted" in controller.explain()
     assert curiosity(run, Machine(SHAPES["Q4_1"], 1.04)) < PURSE + 0.005 * 4000
+
+
+@pytest.mark.parametrize("told", [0.02, None])
+def test_a_price_of_a_busy_day_is_found_out(told: float | None) -> None:
+    """The first drafts, or a profile, said that no draft can pay; who reads no prompt must not stay silent for ever."""
+    times = ((1, 0.02), (2, 0.0202), (4, 0.0206), (16, 0.023))
+    controller = AutoLength(Profile(times, told, (0.8,)) if told else None)
+    words = text([0.9] * 8020, spread=2.0, seed=2)
+    if not told:
+        play(controller, Machine(SHAPES["flat"], 1.5), words, tokens=60)
+        assert "if every one of them were accepted" in controller.explain()
+    tokens = 2000 if told else 8000
+    run = play(controller, Machine(SHAPES["flat"], 0.1, catch_up=0.1), words, tokens=tokens, answer=200)
+    assert run.mean_length(tokens // 2, tokens) > 1.0
+    learned = controller.learned()
+    assert learned is not None
+    assert learned.draft_s == pytest.approx(0.002, rel=0.3)
+
+
+def test_a_price_that_nobody_saw_again_is_believed_less_each_time() -> None:
+    """Single answers are too short to look at what was said to be hopeless; in the end one of them does."""
+    known: Profile | None = Profile(((1, 0.02), (2, 0.0202), (4, 0.0206), (16, 0.023)), 0.025, (0.8,))
+    for _ in range(30):
+        controller = AutoLength(known)
+        words = text([0.5] * 100, spread=2.0, seed=2)
+        play(controller, Machine(SHAPES["flat"], 0.1, catch_up=0.1), words, tokens=80)
+        known = controller.learned() or known
+    assert known is not None
+    assert known.draft_s == pytest.approx(0.002, rel=0.3)
 
 
 def test_a_rest_is_short_where_something_may_be_found_out_and_never_before_plain_passes_are_known() -> None:

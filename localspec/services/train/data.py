@@ -184,7 +184,7 @@ def _fill(store: Store, farm: Farm, wishes: Wishes, request: DataRequest, report
     if prompts and maker.too_long:
         report.warn(
             f"Prompts left out because they are longer than {wishes.prompt:,} tokens: {len(maker.too_long):,}. "
-            f"--prompt-tokens {max(maker.too_long)} takes them all."
+            f"--prompt-tokens {max(maker.too_long)} takes them."
         )
     size = sum((store.folder / shard.file).stat().st_size for shard in store.manifest.shards)
     if not interrupted and store.manifest.answer_tokens < request.tokens:
@@ -258,16 +258,18 @@ def prompt_size(request: DataRequest) -> float:
     return statistics.mean([size for size in sizes if size <= request.prompt] or [request.prompt])
 
 
-def bytes_per_token(request: DataRequest, *, rows: int, width: int) -> float:
+def bytes_per_token(request: DataRequest, *, prompt: float, rows: int, width: int) -> float:
     """Disk for one answer token with its share of the prompt: hidden rows in float16, top tokens with their laws."""
-    share = 1.0 + prompt_size(request) / min(request.answer, ANSWER_GUESS)
+    share = 1.0 + prompt / min(request.answer, ANSWER_GUESS)
     return share * (rows * width * 2 + 4) + request.top * 6
 
 
 def planned_states(request: DataRequest, *, rows: int, width: int, report: Report) -> str:
     """Whether hidden rows are stored, decided by their size; says what the disk must hold."""
-    whole = request.tokens * bytes_per_token(request, rows=rows, width=width)
-    lean = request.tokens * bytes_per_token(request, rows=0, width=width)
+    prompt = prompt_size(request)
+    whole, lean = (
+        request.tokens * bytes_per_token(request, prompt=prompt, rows=kept, width=width) for kept in (rows, 0)
+    )
     folder = next(
         parent for parent in (request.folder.absolute(), *request.folder.absolute().parents) if parent.exists()
     )

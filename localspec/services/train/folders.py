@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,10 @@ class Folders:
         return self._stores[0].manifest.settings["hold"]
 
     @property
+    def names(self) -> list[str]:
+        return [store.folder.name for store in self._stores]
+
+    @property
     def first(self) -> Path:
         return self._stores[0].folder
 
@@ -93,12 +97,7 @@ class Folders:
 
     def shards(self, extent: Extent | None = None) -> list[Shard]:
         """The shards of a part, None: all of them. A folder behind those that `extent` counts has no part in it."""
-        return [shard for part in self._parts(extent) for shard in part]
-
-    def shares(self) -> list[tuple[list[Shard], float]]:
-        """The shards of each folder, and its share of all answer tokens."""
-        counts = [store.manifest.answer_tokens for store in self._stores]
-        return [(part, count / sum(counts)) for part, count in zip(self._parts(), counts, strict=True)]
+        return [shard for part in self.parts(extent) for shard in part]
 
     def record(self, extent: Extent) -> dict[str, Any]:
         """What was learned from, for the record beside a head: settings in common, sums, and each folder by itself."""
@@ -106,13 +105,17 @@ class Folders:
         common = {key: value for key, value in settings[0].items() if all(one.get(key) == value for one in settings)}
         folders = [
             {"folder": store.folder.name, **store.manifest.settings, **_sums(part)}
-            for store, part in zip(self._stores, self._parts(extent), strict=True)
+            for store, part in zip(self._stores, self.parts(extent), strict=True)
         ]
         return {**common, **_sums(self.shards(extent)), "folders": folders}
 
-    def _parts(self, extent: Extent | None = None) -> Iterator[list[Shard]]:
-        for store, count in zip(self._stores, self.extent() if extent is None else extent, strict=False):
-            yield [Shard(store, listed) for listed in store.manifest.shards[:count]]
+    def parts(self, extent: Extent | None = None) -> list[list[Shard]]:
+        """The same, folder by folder."""
+        counts = self.extent() if extent is None else extent
+        return [
+            [Shard(store, listed) for listed in store.manifest.shards[:count]]
+            for store, count in zip(self._stores, counts, strict=False)
+        ]
 
 
 def _sums(shards: Sequence[Shard]) -> dict[str, int]:

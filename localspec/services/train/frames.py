@@ -68,7 +68,7 @@ class Frames:
         tokens: int,
         fill: Fill | None = None,
     ) -> None:
-        self._folders = folders
+        self.folders = folders
         self._vocabulary = vocabulary
         self._columns = list(columns)
         self._last = last
@@ -76,8 +76,12 @@ class Frames:
         self._fill = fill
 
     def held_out(self, limit: int) -> list[Frame]:
-        """Batches of held-out texts with about `limit` answer tokens, of each folder as large a share as it has."""
-        texts = [text for shards, share in self._folders.shares() for text in held_out_of(shards, share * limit)]
+        """Batches of held-out texts with about `limit` answer tokens, of each folder as many.
+
+        So they stay the same when folders grow.
+        """
+        parts = self.folders.parts()
+        texts = [text for shards in parts for text in held_out_of(shards, limit / len(parts))]
         return [self.frame(group) for group in self._groups(texts)]
 
     def epoch(self, extent: Extent, seed: Sequence[int], *, skip: int = 0) -> Iterator[Frame]:
@@ -85,7 +89,7 @@ class Frames:
 
         The folders are shuffled together.
         """
-        shards = self._folders.shards(extent)
+        shards = self.folders.shards(extent)
         rng = np.random.default_rng(list(seed))
         order = rng.permutation(len(shards))
         number = 0

@@ -10,7 +10,7 @@ import copy
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,7 @@ class Learning:
             "plan": asdict(self.plan),
             "random": torch.get_rng_state(),
             "bf16": self._low == torch.bfloat16,
+            "folders": self._frames.folders.names,
         }
         unfinished = self._folder / f"{CHECKPOINT}.part"
         with unfinished.open("wb") as file:
@@ -154,14 +155,26 @@ class Learning:
             kept = state["progress"]
             if isinstance(kept["shards"], int):  # a checkpoint of before there could be several folders
                 kept["shards"] = [kept["shards"]]
+            self._check_folders(state.get("folders", []))
             points = [Point(**point) for point in kept.pop("points")]
             self.progress = Progress(**kept, points=points)
+        except UsageError:
+            raise
         except Exception as error:
             raise UsageError(
                 f"{path} cannot be gone on from: {str(error).splitlines()[0][:200]}",
                 hint="Remove it to start again, or name another folder with --output.",
             ) from error
         return True
+
+    def _check_folders(self, known: Sequence[str]) -> None:
+        """Raises `UsageError` when these are not the first ones: parts of the data are counted folder by folder."""
+        names = self._frames.folders.names
+        if names[: len(known)] != list(known):
+            raise UsageError(
+                f"the checkpoint in {self._folder} learned from {', '.join(known)}, not from {', '.join(names)}",
+                hint="Name the same folders first, in that order, or start anew with another --output.",
+            )
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 

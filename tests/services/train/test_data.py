@@ -21,7 +21,7 @@ from localspec.errors import LoadError, UsageError
 from localspec.services.report import Silent
 from localspec.services.train import data
 from localspec.services.train.alone import alone_in
-from localspec.services.train.data import DataRequest, bytes_per_token, make
+from localspec.services.train.data import DataRequest, bytes_per_token, make, prompt_size
 from localspec.services.train.shards import MANIFEST, Store, Text
 from tests import zoo
 
@@ -184,11 +184,11 @@ def test_the_disk_need_of_long_prompts_of_ones_own_is_told(tmp_path: Path) -> No
     prompts.write_text("\n".join(json.dumps({"prompt": f"{number} " + "word " * 1600}) for number in range(3)))
     request = DataRequest("any", tmp_path / "data", prompts=prompts, prompt=2400)
     made_up = DataRequest("any", tmp_path / "data")
-    own, guessed = (bytes_per_token(each, rows=4, width=576) for each in (request, made_up))
+    own, short, guessed = map(prompt_size, (request, replace(request, prompt=448), made_up))
     assert own > 8 * guessed
-    assert bytes_per_token(replace(request, prompt=448), rows=4, width=576) < own, (
-        "those that are too long are left out"
-    )
+    assert short < own, "those that are too long are left out"
+    stored, lean = (bytes_per_token(request, prompt=own, rows=rows, width=576) for rows in (4, 0))
+    assert stored > 10 * lean
 
 
 def test_weights_held_wider_say_nearly_the_same(verifier: Path, tmp_path: Path) -> None:

@@ -71,9 +71,9 @@ def test_an_epoch_goes_on_with_what_it_began_with(tmp_path: Path) -> None:
     assert told(grown.epoch([2, 2], [7, 0], skip=4)) == before[4:]
 
 
-def test_each_folder_is_held_out_in_proportion(tmp_path: Path) -> None:
+def test_as_much_is_held_out_of_each_folder(tmp_path: Path) -> None:
     frames = frames_of(store_of(tmp_path / "a", 12, token=1), store_of(tmp_path / "b", 4, token=2))
-    assert counted(frames.held_out(8 * ANSWER)) == {1: 6, 2: 2}
+    assert counted(frames.held_out(8 * ANSWER)) == {1: 4, 2: 4}
     assert counted(frames.held_out(1)) == {1: 1, 2: 1}
     assert counted(frames.held_out(10**6)) == {1: 12, 2: 4}
 
