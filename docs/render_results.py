@@ -113,7 +113,8 @@ TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
     "lookahead": ("Lookahead decoding without any draft, SmolLM2-135M Q4_1, T=0", summary),
     "heads": (
         "The EAGLE-3 head that comes with localspec (`--drafter eagle3`), against plain: on the Q4_1 that it was "
-        "trained for, where three more rows of a pass cost twice a token, and on the same weights as F32, T=0",
+        "trained for, where three more rows of a pass cost twice a token, and on the same weights as F32, T=0; by "
+        "category the median of pairs",
         summary,
     ),
     "matrix": (
@@ -123,7 +124,7 @@ TABLES: dict[str, tuple[str, Callable[[Document], Rows]]] = {
     ),
     "cascade": (
         "Prompt lookup and a draft model together (`--drafter cascade`), each against plain, T=0; one to three prompts "
-        "each",
+        "each, by category the median of pairs",
         summary,
     ),
     "plain": ("Plain decoding, greedy, the same file and ids", plain),
