@@ -27,8 +27,8 @@ def careless(partial, url, name, *, size, hub, progress):
     data = get_session().get(url).content
     final = partial.with_name(partial.name.split(".")[0])
     with final.open("wb") as file:
-        for at in range(0, len(data), 1000):
-            file.write(data[at : at + 1000])
+        for at in range(0, len(data), 50):
+            file.write(data[at : at + 50])
             file.flush()
     partial.write_bytes(data)
 from localspec.catalog import hub
