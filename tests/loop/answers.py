@@ -13,7 +13,7 @@ from localspec.core.sampling import Sampling
 from localspec.drafters.base import Drafter
 from localspec.engine.base import Cancelled, Context, Vocab
 from localspec.loop.answer import Answer, Piece
-from localspec.loop.control import FixedLength
+from localspec.loop.control import Controller, FixedLength
 from localspec.loop.generation import Generation, Limits
 from localspec.loop.proposer import Proposer
 
@@ -40,8 +40,9 @@ class Setting:
         rule: Rule | None = None,
         limits: Limits | None = None,
         cancelled: Cancelled | None = None,
+        controller: Controller | None = None,
     ) -> Generation:
-        controller = FixedLength(N)
+        controller = controller or FixedLength(N)
         proposer = drafter and Proposer(drafter, controller, vocab=self.vocab, warn=self.warnings.append)
         return Generation(
             prompt,

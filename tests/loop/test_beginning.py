@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from localspec.core.draft import EMPTY, Draft, Ids
-from localspec.core.rejection import Rejection
 from localspec.core.rule import Rule
 from localspec.core.sampling import Sampling
 from localspec.engine.base import Cancelled
 from localspec.loop.control import FixedLength
-from localspec.loop.generation import Generation, Limits
-from localspec.loop.proposer import Proposer
+from localspec.loop.generation import Limits
 from localspec.planner.controller import AutoLength
 from localspec.planner.profile import Profile
-from tests.loop.answers import GREEDY, Setting
+from tests.loop.answers import Setting
 from tests.loop.scripted import Scripted
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -52,16 +48,8 @@ class Reader(Scripted):
 
 
 def answer(setting: Setting, drafter: Scripted, controller: FixedLength) -> tuple[int, ...]:
-    generation = Generation(
-        PROMPT,
-        verifier=setting.verifier,
-        vocab=setting.vocab,
-        sampling=GREEDY,
-        rule=Rejection(np.random.default_rng(0)),
-        limits=Limits(max_tokens=12, ignore_end=True),
-        proposer=Proposer(drafter, controller, vocab=setting.vocab, warn=setting.warnings.append),
-        controller=controller,
-    )
+    limits = Limits(max_tokens=12, ignore_end=True)
+    generation = setting.start(PROMPT, drafter=drafter, controller=controller, limits=limits)
     list(generation)
     assert generation.answer is not None
     return generation.answer.tokens

@@ -14,9 +14,8 @@ from localspec.drafters.base import Budget
 from localspec.engine.toy import ToyContext, ToyModel
 from localspec.loop.control import FixedLength, RoundReport
 from localspec.loop.counters import Counters
-from localspec.loop.generation import Generation, Limits
-from localspec.loop.proposer import Proposer
-from tests.loop.answers import GREEDY, Setting
+from localspec.loop.generation import Limits
+from tests.loop.answers import Setting
 from tests.loop.scripted import Scripted, following, random_drafts
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -121,17 +120,7 @@ def test_the_controller_hears_of_every_round(toy: Setting) -> None:
             wanted = following([*PROMPT, *plain])(tokens, budget.limit)
             return wanted.keeping([node for node in range(len(wanted)) if budget.pays(node + 1, 0.5 + node / 10)])
 
-    proposer = Proposer(Sure(following([])), controller, vocab=toy.vocab, warn=toy.warnings.append)
-    generation = Generation(
-        PROMPT,
-        verifier=toy.verifier,
-        vocab=toy.vocab,
-        sampling=GREEDY,
-        rule=Rejection(np.random.default_rng(0)),
-        limits=Limits(max_tokens=40),
-        proposer=proposer,
-        controller=controller,
-    )
+    generation = toy.start(PROMPT, drafter=Sure(following([])), controller=controller)
     list(generation)
     stats, reports = generation.counters, controller.reports
     assert len(reports) == stats.verifier_passes

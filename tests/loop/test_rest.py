@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 
 from localspec.core.draft import EMPTY, Draft, Ids
-from localspec.core.rejection import Rejection
 from localspec.loop.control import FixedLength, RoundReport
 from localspec.loop.generation import Generation, Limits
-from localspec.loop.proposer import Proposer
-from tests.loop.answers import GREEDY, Setting
+from tests.loop.answers import Setting
 from tests.loop.scripted import Scripted
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -34,16 +31,8 @@ class Resting(FixedLength):
 
 
 def start(setting: Setting, controller: Resting, drafter: Scripted, count: int) -> Generation:
-    proposer = Proposer(drafter, controller, vocab=setting.vocab, warn=setting.warnings.append)
-    return Generation(
-        PROMPT,
-        verifier=setting.verifier,
-        vocab=setting.vocab,
-        sampling=GREEDY,
-        rule=Rejection(np.random.default_rng(0)),
-        limits=Limits(max_tokens=count, ignore_end=True),
-        proposer=proposer,
-        controller=controller,
+    return setting.start(
+        PROMPT, drafter=drafter, controller=controller, limits=Limits(max_tokens=count, ignore_end=True)
     )
 
 
