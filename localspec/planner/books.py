@@ -18,6 +18,7 @@ FULL = 8.0  # the most that can be saved up
 DEBT = -1.0  # it can be emptied no further
 WORST = -3.0  # nor is more than this of what drafts lost that should have paid held against it: hope would never return
 ALLOWANCE = 0.01  # share of the time that may be spent on finding out
+STAKE, SHARE = 1.5, 0.02  # what drafts may lose in an answer: at its start, and of its time
 SURPRISE = 3.0  # a round that costs more than this beyond what was hoped has met an accident, which is not its fault
 PACE = 0.03  # least weight of a round in the mean speed
 SETTLED = round(1.0 / PACE) - 3  # rounds after which all weigh the same
@@ -52,10 +53,23 @@ class Books:
     passes       what a pass over n tokens costs
     purse        plain passes that may be spent on finding out, now
     rounds       entered so far
+    stake        plain passes that the answer under way can lose, now
     since_plain  rounds since the last plain pass
     """
 
-    __slots__ = ("_luck", "_saved", "_spent", "_tokens", "passes", "purse", "rounds", "since_plain", "speed", "worth")
+    __slots__ = (
+        "_luck",
+        "_saved",
+        "_spent",
+        "_tokens",
+        "passes",
+        "purse",
+        "rounds",
+        "since_plain",
+        "speed",
+        "stake",
+        "worth",
+    )
 
     def __init__(self, longest: int, profile: Profile | None = None) -> None:
         """`longest`: of a draft."""
@@ -65,11 +79,16 @@ class Books:
         self.rounds = 0
         self.since_plain = 0
         self.purse = self._saved
+        self.stake = STAKE
         self.speed = 1.0
         """Tokens per plain pass of the mean round."""
         self.worth = 1.0
         """Tokens that the time of a plain pass brings elsewhere."""
         self._tokens = self._spent = 1.0  # of a mean round
+
+    def begin(self) -> None:
+        """Another answer: what the ones before it won is not staked in it."""
+        self.stake = STAKE
 
     @property
     def curve(self) -> list[float]:
@@ -97,6 +116,8 @@ class Books:
         if spent > most:
             spent = most
         gain, allowed, saved = emitted - spent, rounds * ALLOWANCE * spent, self._saved
+        stake = self.stake + rounds * (SHARE * spent + gain)
+        self.stake = stake if stake < FULL else FULL
         luck = self._luck + allowed
         if curious:
             saved += gain

@@ -13,7 +13,7 @@ from math import sqrt
 
 from localspec.planner.acceptance import Acceptance
 from localspec.planner.attempts import RECENT, Attempts
-from localspec.planner.books import Books, Report
+from localspec.planner.books import SHARE, Books, Report
 from localspec.planner.costs import Estimate
 from localspec.planner.diagnosis import Diagnosis
 from localspec.planner.profile import Profile
@@ -45,6 +45,8 @@ SETTLED = 8  # plain passes after which not every one of them has to be heard of
 UNHEARD = 16  # rounds that may pass unheard
 CAUTION = 1.2  # a lookup must promise so much more than its rows cost: what promises little wins little and loses much
 MARGIN = 0.05  # tokens that a draft which costs time has to promise more than a lookup's
+AHEAD = 20  # drafts whose expected winnings may be staked, beside what the answer has
+CREDIT = 1.5  # plain passes that the first answer of an unknown pair may lose to find out what its drafts are like
 SWITCH = 1.02  # another length must be better by this
 
 
@@ -101,6 +103,8 @@ class AutoLength:
         self._joint = 1.0  # probability that its draft is accepted so far
         self._length = 0  # of the last attempt that had room
         self._cut = False  # the round under way has little room
+        self._credit = 0.0 if profile or lookup else CREDIT  # passes that the first answer may lose beyond its stake
+        self._short = 0.0  # what the answer under way lacks to bear a draft
         self._fresh = 0  # round in which what follows was reckoned last
         self._reach = self._favourite = 0  # how far it may draft, and would
         self._bars: dict[int, float] = {}  # by depth and level: what a token there has to be worth
@@ -122,6 +126,9 @@ class AutoLength:
 
         Not if no draft of it could pay, but for the times when that is looked at again: then nothing may be missing.
         """
+        self._books.begin()
+        if self._books.rounds:
+            self._credit = 0.0
         self._is_hopeless = self._cannot_pay()
         reads = not self._is_hopeless or self._idle >= self._pause
         self._missed = 0 if reads else prompt
@@ -131,7 +138,7 @@ class AutoLength:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         self._limit, self._asked, self._joint, self._looking, self._parked = 0, 0, 1.0, False, False
         self._promised, self._kept_rows, self._rival, self._doubting = 0.0, 0, 1.0, False
-        self._cut = room < self._longest
+        self._cut, self._short = room < self._longest, 0.0
         rounds = self._books.rounds
         if room > 0 and self._passes.is_known:
             if rounds - self._fresh >= FRESH or rounds < FIRST_ROUNDS:
@@ -146,7 +153,8 @@ class AutoLength:
                 reach = min(reach, max(PROOF, self._frontier()))
             if reach > room:
                 reach = room
-            if goes_anywhere:
+            reach = self._within_stake(reach)
+            if goes_anywhere or not reach:
                 self._limit = reach
             else:
                 self._limit = self._attempt(reach) if self._speaks else self._best(reach)
@@ -156,10 +164,12 @@ class AutoLength:
 
     @property
     def rest(self) -> int:
-        """A lookup goes on looking and need not say that it found nothing; one that is parked waits for its time."""
+        """A lookup goes on looking and need not say that it found nothing; who may not draft waits for its time."""
         if self._passes.count(1) < SETTLED:
             return 0
         if self.lookup:
+            if self._short > 0.0:
+                return min(UNHEARD, int(self._short / SHARE))
             return UNHEARD if self._limit and self._speaks else 0
         if not self._parked:
             return 0
@@ -501,9 +511,29 @@ class AutoLength:
         """Can the purse bear a draft of this length if nothing of it is accepted?"""
         return self._books.purse > leaving + self._price(length)
 
+    def _within_stake(self, reach: int) -> int:
+        """The longest draft that the answer can bear to lose, for what it has, and what the next drafts should win."""
+        stake, curve = self._books.stake + 1.0 - self._missed * self._lag, self._passes.forgiving
+        if curve[reach + 1] + self._drafting(reach) <= stake:
+            return reach
+        if not self.lookup:
+            won = AHEAD * self._attempts.advantage(self._passes.hoped, self._draft)
+            stake += self._credit + (won if won > 0.0 else 0.0)
+        while reach and curve[reach + 1] + self._drafting(reach) > stake:
+            reach -= 1
+        if not reach and self._is_hopeless and self._idle >= self._pause:
+            return 1  # looked at so rarely that it must not depend on when
+        if not reach:
+            self._parked, self._short = True, curve[2] + self._drafting(1) - stake
+        return reach
+
+    def _drafting(self, length: int) -> float:
+        """What it takes to draft so far, in plain passes."""
+        return length * self._draft
+
     def _price(self, length: int) -> float:
         """What a draft of this length may cost if nothing of it is accepted."""
-        return self._passes.hoped[length + 1] - 1.0 + length * self._draft + self._missed * self._lag
+        return self._passes.hoped[length + 1] - 1.0 + self._drafting(length) + self._missed * self._lag
 
     def _learn_draft(self, seconds: float, steps: float) -> None:
         told = self._step.value or (self._told or 0.0) * self._passes.plain

@@ -70,13 +70,14 @@ class AutoTree(AutoLength):
         self._widths, self._kept = [1], ()
         if self._is_chain:
             return super().limit(room)
-        self._limit, self._looking, self._parked, self._cut = 0, False, False, room < self._longest
+        self._limit, self._looking, self._parked = 0, False, False
+        self._cut, self._short = room < self._longest, 0.0
         self._promised, self._kept_rows, self._rival, self._doubting = 0.0, 0, 1.0, False
         # Where trees gain little, t(1) has to be known well, and only a plain pass tells it.
         stale = self._books.since_plain > PLAIN_EVERY and self._books.worth < THIN
         if room > 0 and self._passes.is_known and not stale:
             self._parked = not self._is_worth_trying()
-            self._limit = 0 if self._parked else min(room, self._longest, self._frontier())
+            self._limit = 0 if self._parked else self._within_stake(min(room, self._longest, self._frontier()))
         return self._limit
 
     def may_pay(self, confidence: float) -> bool:
@@ -178,10 +179,8 @@ class AutoTree(AutoLength):
         leap = self._longest if widest > LEAPS[-1] else LEAPS[bisect_left(LEAPS, widest)]
         return leap if self._affords(leap) else max(1, widest - 1)
 
-    def _price(self, length: int) -> float:
-        if self._is_chain:
-            return super()._price(length)
-        return self._passes.hoped[length + 1] - 1.0 + len(self._widths) * self._draft + self._missed * self._lag
+    def _drafting(self, length: int) -> float:
+        return super()._drafting(length if self._is_chain else len(self._widths))
 
     def _is_worth_trying(self) -> bool:
         """Do trees pay on average, or is it time to look again?"""

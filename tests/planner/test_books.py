@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.loop.control import RoundReport
-from localspec.planner.books import ALLOWANCE, DEBT, PURSE, WORST, Books
+from localspec.planner.books import ALLOWANCE, DEBT, FULL, PURSE, SHARE, STAKE, WORST, Books
 
 
 def entered(books: Books, *, accepted: int = 0, draft_s: float = 0.0, curious: bool = False, rounds: int = 1) -> None:
@@ -67,3 +67,19 @@ def test_no_loss_is_held_against_anyone_for_ever() -> None:
         assert books.purse >= DEBT + WORST
     entered(books, rounds=1000)
     assert books.purse > 0.0
+
+
+def test_an_answer_stakes_its_own_share_and_what_it_has_won_but_nothing_of_the_last_one() -> None:
+    books = Books(8)
+    for _ in range(10):
+        entered(books)
+    assert books.stake == pytest.approx(STAKE + 10 * SHARE)
+    entered(books, draft_s=0.02)
+    assert books.stake == pytest.approx(STAKE + 10 * SHARE - 2.0 + 3 * SHARE, abs=0.05)
+    entered(books, accepted=3)
+    assert books.stake == pytest.approx(STAKE + 14 * SHARE + 1.0, abs=0.05)
+    for _ in range(9):
+        entered(books, accepted=3)
+    assert books.stake == FULL
+    books.begin()
+    assert books.stake == STAKE

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.loop.control import Controller, RoundReport
-from localspec.planner.books import ALLOWANCE, PURSE
+from localspec.planner.books import ALLOWANCE, PURSE, SHARE, STAKE
 from localspec.planner.controller import FADED, FAR_GAP, LENGTHS, AutoLength
 from localspec.planner.profile import Profile
 from tests.planner.simulation import SHAPES, Machine, Run, Text, best_fixed, fixed_speed, play, text
@@ -53,6 +53,33 @@ def test_close_to_the_best_fixed_length_in_a_chat(shape: str, draft: float) -> N
         ratios[name] = run.speed / best_fixed(machine, words, tokens=2000)
     assert min(ratios.values()) >= 0.93, ratios
     assert np.mean(list(ratios.values())) >= 0.96, ratios
+
+
+@pytest.mark.parametrize(("draft", "lookup"), [(0.0, True), (0.05, False), (0.3, False)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_answer_pays_for_what_the_ones_before_it_won(shape: str, draft: float, lookup: bool) -> None:
+    """B69: four answers in which nine of ten drafts are right, and then some in which a drafter that is as sure as
+    before is always wrong. The first of these costs what the record promised, the others their stakes.
+    """
+    machine, controller = Machine(SHAPES[shape], draft, catch_up=0.1), AutoLength(lookup=lookup)
+    play(controller, machine, text([0.9] * 620, spread=2.0, seed=1), tokens=600, answer=150)
+    wrong = text([0.0] * 120, spread=2.0, said=lambda chance: 0.0 * chance + 0.6, seed=2)
+    speeds = [play(controller, machine, wrong, tokens=100).speed * SHAPES[shape](1) for _ in range(3)]
+    assert speeds[0] >= 0.91
+    assert min(speeds[1:]) >= 0.94
+
+
+def test_what_an_answer_may_lose_grows_with_it() -> None:
+    """On a machine where a pass over two tokens costs two, the stake first bears one draft, and then one in a while."""
+    machine, controller = Machine(SHAPES["linear"], 0.0), AutoLength(lookup=True)
+    wrong = text([0.0] * 1020, said=lambda chance: 0.0 * chance + 1.0, spread=2.0, seed=3)
+    run = play(controller, machine, wrong, tokens=1000)
+    lost = 0.0
+    for at, length in zip(run.starts, run.lengths, strict=True):
+        cost = SHAPES["linear"](length + 1) / SHAPES["linear"](1) - 1.0
+        assert lost + cost <= STAKE + SHARE * (at + 1) * 1.05 + 0.1, at
+        lost += cost
+    assert sum(length > 0 for length in run.lengths) > 1
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -86,11 +86,12 @@ def test_a_free_drafter_goes_far_enough_to_see_what_long_drafts_bring() -> None:
     """A right profile silenced prompt lookup: here three tokens pay for nothing, seven do.
 
     The purse could not bear the pass over four tokens that would have shown the profile to be right, so drafts were
-    held to two, which never pay; on real texts nothing was ever drafted.
+    held to two, which never pay; on real texts nothing was ever drafted. It is drafted as soon as the answer can bear
+    to lose the pass over five tokens.
     """
     controller = AutoLength(Profile(tuple(STEEP.items()), 0.0, (0.9,) * 8, Attempt(((1, 1.0),), 1.0, 1.0)), lookup=True)
     drafts = []
-    for _ in range(20):
+    for _ in range(120):
         limit, count = controller.limit(30), 0
         while count < limit and controller.pays(count + 1, 0.93):
             count += 1
@@ -110,7 +111,7 @@ def test_a_free_drafter_goes_far_enough_to_see_what_long_drafts_bring() -> None:
             )
         )
     first = next(at for at, count in enumerate(drafts) if count)
-    assert first < 12
+    assert first < 100
     assert 4 <= drafts[first] <= PROOF
 
 
