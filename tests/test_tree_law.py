@@ -295,7 +295,7 @@ def test_the_controllers_trees() -> None:
     def several(rng: Any) -> Path:
         ranks, rule, controller, text = Ranks(), Rejection(rng), AutoTree(), Path()
         for _ in range(2):
-            controller.observe(report(0, 0, 0.02, context=0))
+            controller.observe(report(0, 0, 0.02))
         while len(text) < 3:
             draft, room = Draft.chain(()), controller.limit(3)
             if room:
@@ -307,7 +307,7 @@ def test_the_controllers_trees() -> None:
             block, verdict = play(rule, draft, after(verifier, text))
             ranks.learn(draft, verdict)
             seconds = 0.02 * (1.0 + 2.0 * block[-1] * len(draft))
-            controller.observe(report(len(draft), len(verdict.path), seconds, context=len(text)))
+            controller.observe(report(len(draft), len(verdict.path), seconds))
             text = (*text, *block)
         return text[:3]
 
@@ -318,7 +318,7 @@ def test_the_controllers_trees() -> None:
     assert distance(law, verifier, size=2) < EXACT
 
 
-def report(drafted: int, accepted: int, seconds: float, *, context: int) -> RoundReport:
+def report(drafted: int, accepted: int, seconds: float) -> RoundReport:
     return RoundReport(
         drafted=drafted,
         tested=drafted,
@@ -326,5 +326,4 @@ def report(drafted: int, accepted: int, seconds: float, *, context: int) -> Roun
         refused=accepted < drafted,
         draft_s=0.001 * drafted,
         verify_s=seconds,
-        context=context,
     )

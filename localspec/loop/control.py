@@ -14,13 +14,11 @@ class RoundReport(NamedTuple):
     refused        the round ended because nothing that hung below the last token was accepted
     draft_s        spent in the drafter's propose and observe
     verify_s       spent in the verifier's pass (evaluate and commit)
-    context        tokens in the verifier's cache before the round
     taken          of each accepted node, how likely the drafter said the path down to it was
     drafter        whose draft it was, where there are several
     confidences    what the drafter said, before drawing, of the tokens at each depth of the path that was tested; may
                    be shorter than that path
-    rounds         that are told as one: alike, without a draft; the times are those of one of them, the context that of
-                   the first
+    rounds         that are told as one: alike, without a draft; the times are those of one of them
     """
 
     drafted: int
@@ -29,7 +27,6 @@ class RoundReport(NamedTuple):
     refused: bool
     draft_s: float
     verify_s: float
-    context: int
     confidences: tuple[float, ...] = ()
     taken: tuple[float, ...] = ()
     drafter: str = ""

@@ -133,7 +133,7 @@ class Generation:
         """One round; its pieces may be shown."""
         begun = time.perf_counter()
         depth = self._wanted() - 1
-        limit, context = self._room(depth), self._verifier.length
+        limit = self._room(depth)
         proposer = self._proposer if limit else None
         round_ = play_round(
             self.tokens,
@@ -149,7 +149,7 @@ class Generation:
         self._tokens[self._size : self._size + round_.kept] = round_.block[: round_.kept]
         self._size += round_.kept
         self._count(round_, proposer.heard if proposer else "none")
-        self._tell(round_, proposer, context)
+        self._tell(round_, proposer)
         if self._finish is None and self._verifier.length + 1 > self._verifier.capacity:
             self._finish = "context"
         now = time.perf_counter()
@@ -159,7 +159,7 @@ class Generation:
             self.counters.ttft_s = now - started
         return self._pieces
 
-    def _tell(self, round_: Round, proposer: Proposer | None, context: int) -> None:
+    def _tell(self, round_: Round, proposer: Proposer | None) -> None:
         """Let the controller learn from the round, now or at the end of its rest."""
         drafted = len(round_.draft)
         if not drafted and self._rest.takes(draft_s=round_.draft_s, verify_s=round_.verify_s):
@@ -172,7 +172,6 @@ class Generation:
                 refused=round_.verdict.source == "residual",
                 draft_s=round_.draft_s,
                 verify_s=round_.verify_s,
-                context=context,
                 drafter=proposer.heard if proposer else "",
                 confidences=proposer.confidences(round_.draft, round_.verdict) if proposer else (),
                 taken=proposer.taken(round_.draft, round_.verdict) if proposer else (),

@@ -23,13 +23,12 @@ class Resting(Protocol):
 class Rest:
     """Stands between the loop and a controller: asks and tells it, unless it rests."""
 
-    __slots__ = ("_context", "_controller", "_draft_s", "_left", "_limit", "_verify_s")
+    __slots__ = ("_controller", "_draft_s", "_left", "_limit", "_verify_s")
 
     def __init__(self, controller: Resting) -> None:
         self._controller = controller
         self._left = 0  # rounds that the rest under way may still last
         self._limit = 0  # of the drafts in it, or of the last round
-        self._context = 0  # tokens in the verifier's cache when it began
         self._draft_s = 0.0
         self._verify_s: list[float] = []
 
@@ -63,7 +62,7 @@ class Rest:
         self.end()
         self._controller.observe(report)
         if not report.drafted:
-            self._left, self._context = self._controller.rest, report.context + report.accepted + 1
+            self._left = self._controller.rest
 
     def end(self) -> None:
         """The rest is over, if there was one: tell what it was."""
@@ -78,7 +77,6 @@ class Rest:
                     refused=False,
                     draft_s=draft_s / len(times),
                     verify_s=statistics.median(times),
-                    context=self._context,
                     rounds=len(times),
                 )
             )

@@ -241,7 +241,7 @@ def automatic(
 
 
 def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.Random) -> Walk:
-    at, whole, context, full = 0, Walk(), 0, False
+    at, whole, full = 0, Walk(), False
     controller.begin(0)
     while at < len(trace):
         room = LONGEST if trace.ended else min(len(trace) - at - 1, LONGEST)
@@ -265,13 +265,12 @@ def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.
                 refused=accepted < count,
                 draft_s=draft_s,
                 verify_s=verify_s,
-                context=context,
                 confidences=trace.claims[at][:count],
             )
         )
         seconds = draft_s + verify_s + (accepted + 1) * costs.law_s * costs.streams + costs.outside
         whole += Walk(min(accepted + 1, len(trace) - at), seconds, 1.0, count, tested, accepted)
-        at, context, full = at + accepted + 1, context + accepted + 1, 0 < count == accepted
+        at, full = at + accepted + 1, 0 < count == accepted
     return whole
 
 

@@ -48,11 +48,7 @@ def test_every_round_is_told_once(toy: Setting, rest: int, most: int) -> None:
     list(generation)
     assert generation.answer is not None
     assert sum(report.rounds for report in controller.told) == generation.answer.stats.verifier_passes == 20
-    at = len(PROMPT) - 1
-    for report in controller.told:
-        assert report.context == at
-        assert report.verify_s > 0.0
-        at += report.rounds
+    assert all(report.verify_s > 0.0 for report in controller.told)
     assert len(controller.limits) == -(-20 // (1 + rest))
 
 
@@ -79,7 +75,6 @@ def test_a_draft_ends_the_rest_and_is_told_after_it(toy: Setting) -> None:
     assert generation.answer.tokens == plain
     shape = [(report.rounds, report.drafted, report.accepted) for report in controller.told]
     assert shape == [(1, 0, 0), (5, 0, 0), (1, 4, 4), (1, 0, 0), (8, 0, 0)]
-    assert [report.context for report in controller.told] == [4, 5, 10, 15, 16]
 
 
 def test_an_answer_that_is_given_up_tells_what_it_has(toy: Setting) -> None:

@@ -68,7 +68,7 @@ def play(
         chooser.begin(PROMPT)
         return {name: PROMPT if name in chooser.later else 0 for name in arms}
 
-    in_answer, context, missed = 0, PROMPT, begun()
+    in_answer, missed = 0, begun()
 
     def shown(seconds: float) -> float:
         late = 3.0 if rng.random() < 0.01 else 1.0
@@ -77,7 +77,7 @@ def play(
     while run.tokens < tokens:
         if in_answer >= answer:
             rest.end()
-            in_answer, context, missed = 0, context + PROMPT, begun()
+            in_answer, missed = 0, begun()
         room = min(answer - in_answer, tokens - run.tokens) - 1
         heard, drafted, said, draft_s, asked = "none", 0, tuple[float, ...](), 0.0, set[str]()
         limit = rest.limit(room)
@@ -108,7 +108,6 @@ def play(
                 refused=accepted < drafted,
                 draft_s=shown(draft_s),
                 verify_s=shown(verify_s),
-                context=context,
                 confidences=said,
                 drafter=heard,
             )
@@ -118,7 +117,7 @@ def play(
         run.heard.append(heard)
         run.tokens += accepted + 1
         run.seconds += draft_s + verify_s
-        in_answer, context = in_answer + accepted + 1, context + accepted + 1
+        in_answer += accepted + 1
         missed = {name: 0 if name in asked else missed[name] + accepted + 1 for name in arms}
     rest.end()
     return run

@@ -122,8 +122,8 @@ class Session:
     def __init__(self, curve: str, *, controller: Controller | None = None, seed: int = 0) -> None:
         self._curve, self._costs = curve, CURVES[curve]
         self._controller = controller or AutoLength(lookup=True)
-        self._drafter = Ngram(Options(), Lender(Words(), _no_model))
-        self._proposer = Proposer(self._drafter, self._controller, vocab=Words(), warn=_fail)
+        self._drafter = Ngram(Options(), Lender(Words(), no_model))
+        self._proposer = Proposer(self._drafter, self._controller, vocab=Words(), warn=told_of_a_failure)
         self._rng = np.random.default_rng(seed)
 
     def play(self, recording: Recording) -> Played:
@@ -155,7 +155,6 @@ class Session:
                     refused=refused,
                     draft_s=self._shown(look),
                     verify_s=self._shown(self._costs[drafted]),
-                    context=len(prompt) + at - 1,
                     confidences=proposer.confidences(draft, verdict),
                 )
             )
@@ -171,11 +170,11 @@ class Session:
         return passes * PLAIN_S * late * float(np.exp(NOISE * self._rng.standard_normal()))
 
 
-def _no_model() -> NoReturn:
+def no_model() -> NoReturn:
     raise AssertionError("a lookup needs no model")
 
 
-def _fail(warning: str) -> NoReturn:
+def told_of_a_failure(warning: str) -> NoReturn:
     raise AssertionError(warning)
 
 

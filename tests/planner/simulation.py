@@ -124,7 +124,7 @@ def play(
     run, plain = Run(), machine.shape(1)
     rest = Rest(lengths)
     answer = answer or tokens
-    in_answer, context = 0, PROMPT
+    in_answer = 0
     missed = 0 if lengths.begin(PROMPT) else PROMPT
 
     def shown(seconds: float) -> float:
@@ -134,7 +134,7 @@ def play(
     while run.tokens < tokens:
         if in_answer >= answer:
             rest.end()
-            in_answer, context = 0, context + PROMPT
+            in_answer = 0
             missed = 0 if lengths.begin(PROMPT) else PROMPT
         room = min(answer - in_answer, tokens - run.tokens) - 1
         limit = rest.limit(room)
@@ -161,7 +161,6 @@ def play(
                 refused=accepted < drafted,
                 draft_s=shown(draft_s),
                 verify_s=shown(verify_s),
-                context=context,
                 confidences=tuple(confidences),
             )
         )
@@ -169,7 +168,7 @@ def play(
         run.lengths.append(drafted)
         run.tokens += accepted + 1
         run.seconds += draft_s + verify_s
-        in_answer, context = in_answer + accepted + 1, context + accepted + 1
+        in_answer += accepted + 1
         missed = 0 if limit else missed + 1
     rest.end()
     return run

@@ -10,7 +10,7 @@ from localspec.planner.books import ALLOWANCE, DEBT, FULL, PURSE, SHARE, STAKE, 
 
 def entered(books: Books, *, accepted: int = 0, draft_s: float = 0.0, curious: bool = False, rounds: int = 1) -> None:
     report = RoundReport(
-        drafted=0, tested=0, accepted=accepted, refused=False, draft_s=draft_s, verify_s=0.01, context=9, rounds=rounds
+        drafted=0, tested=0, accepted=accepted, refused=False, draft_s=draft_s, verify_s=0.01, rounds=rounds
     )
     books.passes.observe(1, report.verify_s)
     books.enter(report, foreseen=draft_s / 0.01, curious=curious)

@@ -126,13 +126,11 @@ def test_a_drafter_that_is_never_heard_of_again_costs_little() -> None:
     """One that failed answers nothing whenever it is asked."""
     arms = steady(0.6, 0.0, draft=0.05)
     chooser, plain = choice(arms), 0
-    for at in range(400):
+    for _ in range(400):
         limit = chooser.limit(100)
         asked = list(chooser.turns()) if limit else []
         plain += not asked
-        chooser.observe(
-            RoundReport(0, 0, 0, False, draft_s=1e-6, verify_s=0.02, context=at, drafter="none" if asked else "")
-        )
+        chooser.observe(RoundReport(0, 0, 0, False, draft_s=1e-6, verify_s=0.02, drafter="none" if asked else ""))
     assert plain > 0
     assert chooser.explain().startswith("drafted by none in 100% of 400 rounds")
 
@@ -185,7 +183,6 @@ def transitions(tokens: int, *, peeks: bool, seed: int) -> np.ndarray:
                 refused=verdict.source == "residual",
                 draft_s=0.004 * len(drafted) * (heard == "model"),
                 verify_s=0.02 * (1 + 0.1 * len(drafted)) * (1 + 0.1 * block[0]),
-                context=done,
                 confidences=tuple(said),
                 drafter=heard,
             )

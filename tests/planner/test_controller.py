@@ -211,7 +211,7 @@ PROFILE = Profile(verify_s=((1, 0.02), (2, 0.021), (4, 0.022), (8, 0.024)), draf
 
 
 def plain(seconds: float) -> RoundReport:
-    return RoundReport(drafted=0, tested=0, accepted=0, refused=False, draft_s=0.0, verify_s=seconds, context=50)
+    return RoundReport(drafted=0, tested=0, accepted=0, refused=False, draft_s=0.0, verify_s=seconds)
 
 
 def test_a_profile_is_tried_on_a_short_draft_and_then_believed() -> None:
@@ -223,9 +223,7 @@ def test_a_profile_is_tried_on_a_short_draft_and_then_believed() -> None:
     assert fresh.limit(100) == 0
     assert controller.limit(2) == 2
     assert controller.limit(100) == 3
-    controller.observe(
-        RoundReport(drafted=3, tested=3, accepted=3, refused=False, draft_s=0.003, verify_s=0.022, context=51)
-    )
+    controller.observe(RoundReport(drafted=3, tested=3, accepted=3, refused=False, draft_s=0.003, verify_s=0.022))
     assert controller.limit(100) >= 5
 
 
@@ -295,7 +293,6 @@ def reports(draw: st.DrawFn) -> RoundReport:
         refused=draw(st.booleans()),
         draft_s=draw(seconds),
         verify_s=draw(seconds),
-        context=draw(st.integers(0, 10_000)),
         confidences=tuple(draw(st.lists(st.floats(0, 1), max_size=drafted))),
     )
 
@@ -416,6 +413,6 @@ def test_a_lookup_may_go_on_looking_without_a_word() -> None:
     assert not controller.pays(1, 0.05)
     controller.observe(plain(0.02))
     assert controller.rest > 0
-    controller.observe(plain(0.02)._replace(rounds=12, context=51))
+    controller.observe(plain(0.02)._replace(rounds=12))
     assert controller.may_pay(0.99)
     assert not controller.may_pay(0.05)

@@ -70,15 +70,15 @@ def test_the_controller_speaks_up_and_parks(shape: str, draft: float, rate: floa
 def test_a_fixed_length_is_kept_but_not_without_a_word() -> None:
     controller = WatchedLength(3)
     said = []
-    for at in range(TESTS):
+    for _ in range(TESTS):
         assert controller.limit(10) == 3
-        controller.observe(RoundReport(3, 1, 0, True, draft_s=0.06, verify_s=0.021, context=at))
+        controller.observe(RoundReport(3, 1, 0, True, draft_s=0.06, verify_s=0.021))
         said.append(len(controller.warnings()))
     assert [at for at, count in enumerate(said) if count] == [TESTS - 1]
 
 
 def test_a_fixed_length_that_works_says_nothing() -> None:
     controller = WatchedLength(3)
-    for at in range(200):
-        controller.observe(RoundReport(3, 3, 2, True, draft_s=0.006, verify_s=0.021, context=at))
+    for _ in range(200):
+        controller.observe(RoundReport(3, 3, 2, True, draft_s=0.006, verify_s=0.021))
     assert controller.warnings() == []

@@ -50,7 +50,6 @@ def transitions(tokens: int, *, peeks: bool, seed: int) -> np.ndarray:
                 refused=verdict.source == "residual",
                 draft_s=0.001 * len(draft),
                 verify_s=0.02 * (1 + 0.1 * len(draft)) * (1 + 0.1 * block[0]),
-                context=done,
                 confidences=tuple(confidences),
             )
         )

@@ -106,7 +106,6 @@ def test_a_free_drafter_goes_far_enough_to_see_what_long_drafts_bring() -> None:
                 refused=False,
                 draft_s=0.0,
                 verify_s=took,
-                context=100,
                 confidences=(0.93,) * count,
             )
         )

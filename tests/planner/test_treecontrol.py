@@ -198,7 +198,6 @@ def report(drafted: int, accepted: int, *, draft_s: float = 0.0, verify_s: float
         refused=accepted < drafted,
         draft_s=draft_s,
         verify_s=verify_s,
-        context=0,
         taken=(0.5,) * accepted,
     )
 

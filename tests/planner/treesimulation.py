@@ -238,7 +238,6 @@ def play(
                 refused=verdict.source == "residual",
                 draft_s=shown(draft_s) if limit else 0.0,
                 verify_s=shown(verify_s),
-                context=run.tokens,
                 confidences=tuple(sum(said[node] for node in nodes) for nodes in siblings if nodes),
                 taken=tuple(np.cumprod([said[node] for node in verdict.path]).tolist()),
             )
