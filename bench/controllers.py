@@ -16,7 +16,7 @@ from bench import results
 from bench.harness import Size
 from localspec.planner.controller import AutoLength
 from localspec.planner.treecontrol import AutoTree
-from tests.planner import choicesimulation, simulation, treesimulation
+from tests.planner import choicesimulation, replay_drafts, simulation, treesimulation
 
 TOKENS = 2000
 BAR = 20.0
@@ -89,11 +89,28 @@ def choice(controller: Any) -> None:
     choicesimulation.play(controller, simulation.SHAPES["F32"], arms(), tokens=TOKENS)
 
 
+def answers(way: str) -> Callable[[Any], None]:
+    """Recorded answers of a real model with the drafts that were made for them."""
+
+    def play(controller: Any) -> None:
+        session = replay_drafts.Session("F32", way, seed=1, controller=controller)
+        for temperature in ("T=0", "T=0.8", "T=1"):
+            for recording in replay_drafts.recordings(way.rpartition(",")[2], temperature):
+                session.play(recording)
+
+    return play
+
+
 SUBJECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
     "AutoLength, model": (AutoLength, chain),
     "AutoLength, lookup": (lambda: AutoLength(lookup=True), chain),
     "AutoTree, model": (AutoTree, tree),
     "Choice, model and ngram": (lambda: choicesimulation.choice(arms()), choice),
+    "AutoLength, model, real answers": (AutoLength, answers("model")),
+    "Choice, ngram and model, real answers": (
+        lambda: replay_drafts.controller_of("ngram,model"),
+        answers("ngram,model"),
+    ),
 }
 
 

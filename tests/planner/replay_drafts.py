@@ -145,26 +145,29 @@ class Members(Lender):
         return Ngram(Options(), self) if name == "ngram" else self._scripted
 
 
+def controller_of(way: str) -> Controller:
+    """That of `--N auto`."""
+    names = way.split(",")
+    if len(names) == 1:
+        return AutoLength(lookup=way == "ngram")
+    books = Books(ROOM)
+    return Choice({name: AutoLength(longest=ROOM, lookup=name == "ngram", books=books) for name in names}, books)
+
+
 class Session:
     """A pair; what drafter and controller learn in one answer they keep for the next.
 
     `way`: "ngram", a drafter of `PRICES`, or both, as in "ngram,model".
     """
 
-    def __init__(self, curve: str, way: str, *, seed: int) -> None:
+    def __init__(self, curve: str, way: str, *, seed: int, controller: Controller | None = None) -> None:
         self._costs, self._prompt_row = CURVES[curve]
         names = way.split(",")
         self._scripted = Scripted(next((name for name in names if name in PRICES), "model"))
         self._rng = np.random.default_rng(seed)
+        self._controller = controller or controller_of(way)
         lender = Members(self._scripted)
-        drafter: Drafter
-        self._controller: Controller
-        if len(names) > 1:
-            books = Books(ROOM)
-            arms = {name: AutoLength(longest=ROOM, lookup=name == "ngram", books=books) for name in names}
-            drafter, self._controller = Cascade(CascadeOptions(order=way), lender), Choice(arms, books)
-        else:
-            drafter, self._controller = lender.drafter(way), AutoLength(lookup=way == "ngram")
+        drafter = Cascade(CascadeOptions(order=way), lender) if len(names) > 1 else lender.drafter(way)
         self._proposer = Proposer(drafter, self._controller, vocab=Words(), warn=told_of_a_failure)
         self._looks = "ngram" in names
 

@@ -1,0 +1,83 @@
+"""`--N auto` and `cascade` over recorded drafts of a real draft model and a real head: never slower, and near the best.
+
+What each bar is below is printed by `python -m tests.planner.replay_drafts`; raise them when it gets better.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from localspec.loop.control import FixedLength
+from tests.planner.replay import TEMPERATURES
+from tests.planner.replay_drafts import (
+    CURVES,
+    LENGTHS,
+    PRICES,
+    Played,
+    Session,
+    best_fixed,
+    by_category,
+    fixed,
+    orders,
+    recordings,
+    together,
+)
+
+WAYS = (*PRICES, "ngram", "ngram,model", "ngram,eagle3")
+
+
+def plays(curve: str, way: str, temperature: str) -> list[Played]:
+    return [played for order in orders(curve, way, temperature) for played in order]
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("way", WAYS)
+def test_never_slower_than_plain(way: str, curve: str, temperature: str) -> None:
+    """B69: neither a kind of text nor a single answer, the first one of a session among them."""
+    found = plays(curve, way, temperature)
+    assert min(by_category(found).values()) >= 0.97
+    assert min(played.speed for played in found) >= 0.93
+    assert sum(played.speed < 0.97 for played in found) <= 0.1 * len(found)
+
+
+@pytest.mark.parametrize("drafter", PRICES)
+def test_near_the_best_fixed_length_of_each_kind_of_text(drafter: str) -> None:
+    """Against the best of all lengths in hindsight, which nobody knows beforehand."""
+    ratios = []
+    for curve in CURVES:
+        for temperature in TEMPERATURES:
+            speeds = by_category(plays(curve, drafter, temperature))
+            best = best_fixed(curve, drafter, temperature)
+            ratios += [speeds[name] / best[name] for name in speeds]
+    assert statistics.median(ratios) >= 0.96
+    assert min(ratios) >= 0.92
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("curve", CURVES)
+def test_two_drafters_are_hardly_worse_than_the_better_of_them_alone(curve: str, temperature: str) -> None:
+    """B66, and mostly better: each drafts where it is better."""
+    both = by_category(plays(curve, "ngram,model", temperature))
+    lookup, model = by_category(plays(curve, "ngram", temperature)), by_category(plays(curve, "model", temperature))
+    ratios = {name: both[name] / max(lookup[name], model[name]) for name in both}
+    assert min(ratios.values()) >= 0.96, ratios
+    assert statistics.median(ratios.values()) >= 0.98, ratios
+
+
+@pytest.mark.parametrize("drafter", PRICES)
+@pytest.mark.parametrize("N", LENGTHS)
+def test_a_fixed_length_costs_what_the_arithmetic_says(N: int, drafter: str) -> None:
+    """The replay itself, with the loop's proposer and rests, against eight lines that add up."""
+    session = Session("F32", drafter, seed=0, controller=FixedLength(N))
+    for recording in recordings(drafter, "T=0")[::4]:
+        expected = fixed("F32", drafter, recording, N)
+        assert session.play(recording).cost == pytest.approx(expected.cost, rel=1e-9)
+
+
+def test_on_a_machine_bound_by_memory_all_of_them_win() -> None:
+    """Where four rows cost hardly more than one, as on a GPU."""
+    assert together(plays("flat", "model", "T=0")) > 1.25
+    assert together(plays("flat", "eagle3", "T=0")) > 1.2
