@@ -29,7 +29,8 @@ WAYS = (*PRICES, "ngram", "ngram,model", "ngram,eagle3")
 
 
 def plays(curve: str, way: str, temperature: str) -> list[Played]:
-    return [played for order in orders(curve, way, temperature) for played in order]
+    of = "model" if way == "ngram" else ""  # any: the texts are the same
+    return [played for order in orders(curve, way, temperature, of=of) for played in order]
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -39,8 +40,8 @@ def test_never_slower_than_plain(way: str, curve: str, temperature: str) -> None
     """B69: neither a kind of text nor a single answer, the first one of a session among them."""
     found = plays(curve, way, temperature)
     assert min(by_category(found).values()) >= 0.97
-    assert min(played.speed for played in found) >= 0.93
-    assert sum(played.speed < 0.97 for played in found) <= 0.1 * len(found)
+    assert min(played.speed for played in found) >= 0.945
+    assert sum(played.speed < 0.97 for played in found) <= 0.08 * len(found)
 
 
 @pytest.mark.parametrize("drafter", PRICES)
@@ -56,15 +57,29 @@ def test_near_the_best_fixed_length_of_each_kind_of_text(drafter: str) -> None:
     assert min(ratios) >= 0.92
 
 
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("curve", CURVES)
-def test_two_drafters_are_hardly_worse_than_the_better_of_them_alone(curve: str, temperature: str) -> None:
-    """B66, and mostly better: each drafts where it is better."""
-    both = by_category(plays(curve, "ngram,model", temperature))
-    lookup, model = by_category(plays(curve, "ngram", temperature)), by_category(plays(curve, "model", temperature))
-    ratios = {name: both[name] / max(lookup[name], model[name]) for name in both}
-    assert min(ratios.values()) >= 0.96, ratios
-    assert statistics.median(ratios.values()) >= 0.98, ratios
+# curve, dear drafter -> of all kinds of text and temperatures, least and median of `cascade` / the better of the two
+TOGETHER = {
+    ("F32", "model"): (0.94, 0.985),
+    ("F32, dear", "model"): (0.95, 0.985),
+    ("flat", "model"): (0.9, 0.965),  # what a lookup drafted the model has to read, at 0.1 passes a token
+    ("F32", "eagle3"): (0.96, 0.99),
+    ("F32, dear", "eagle3"): (0.96, 0.99),
+    ("flat", "eagle3"): (0.98, 1.04),
+}
+
+
+@pytest.mark.parametrize(("curve", "drafter"), TOGETHER)
+def test_two_drafters_against_the_better_of_them_alone(curve: str, drafter: str) -> None:
+    """B66: hardly worse, and better where each of them is good at something."""
+    ratios = []
+    for temperature in TEMPERATURES:
+        both, lookup, alone = (
+            by_category(plays(curve, way, temperature)) for way in (f"ngram,{drafter}", "ngram", drafter)
+        )
+        ratios += [both[name] / max(lookup[name], alone[name]) for name in both]
+    least, median = TOGETHER[curve, drafter]
+    assert min(ratios) >= least
+    assert statistics.median(ratios) >= median
 
 
 @pytest.mark.parametrize("drafter", PRICES)
