@@ -513,7 +513,7 @@ class AutoLength:
 
     def _within_stake(self, reach: int) -> int:
         """The longest draft that the answer can bear to lose, for what it has, and what the next drafts should win."""
-        stake, curve = self._books.stake + 1.0 - self._missed * self._lag, self._passes.forgiving
+        stake, curve = self._books.stake + 1.0 - self._missed * self._lag, self._passes.fair
         if curve[reach + 1] + self._drafting(reach) <= stake:
             return reach
         if not self.lookup:

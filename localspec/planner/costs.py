@@ -143,11 +143,11 @@ class PassCosts:
         """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
         self.hoped = self._hoped(values, heard)
         """As `expected`, but what was not measured twice costs a fraction of the rows before it."""
-        self.forgiving = [
-            hoped if shape.count == 1 else expected
+        self.fair = [
+            hoped if shape.count == 1 else 0.5 * (expected + hoped)
             for shape, expected, hoped in zip(self._shape, self.expected, self.hoped, strict=True)
         ]
-        """As `expected`, but a first pass, which may be late, does not count against the next."""
+        """Between the two: a slope that holds for ever would forbid what was never tried, and a first pass may be late."""
 
     def _expected(self, known: list[tuple[int, float]]) -> list[float]:
         curve = [0.0, 1.0]

@@ -32,19 +32,23 @@ def orders(curve: str, temperature: str) -> list[tuple[Played, ...]]:
 
 # (curve, temperature) -> least speed against plain of any order, and of any answer of `LONG` tokens or more
 SPEEDS = {
-    ("Q4_1", "T=0"): (1.05, 0.88),
-    ("Q4_1", "T=0.8"): (0.975, 0.89),
-    ("Q4_1", "T=1"): (0.975, 0.9),
-    ("F32", "T=0"): (1.38, 0.94),
-    ("F32", "T=0.8"): (1.07, 0.9),
-    ("F32", "T=1"): (0.985, 0.91),
+    ("Q4_1", "T=0"): (1.05, 0.955),
+    ("Q4_1", "T=0.8"): (0.975, 0.95),
+    ("Q4_1", "T=1"): (0.975, 0.955),
+    ("Q4_1, steep", "T=0"): (1.03, 0.955),
+    ("Q4_1, steep", "T=0.8"): (0.975, 0.95),
+    ("Q4_1, steep", "T=1"): (0.975, 0.95),
+    ("F32", "T=0"): (1.38, 0.96),
+    ("F32", "T=0.8"): (1.09, 0.95),
+    ("F32", "T=1"): (0.985, 0.95),
     ("flat", "T=0"): (2.1, 1.2),
-    ("flat", "T=0.8"): (1.33, 0.96),
-    ("flat", "T=1"): (1.08, 0.95),
+    ("flat", "T=0.8"): (1.33, 0.98),
+    ("flat", "T=1"): (1.08, 0.96),
 }
 # curve -> least speed at T=0 of all answers of a kind, in any order
 COPIES = {
-    "Q4_1": {"code-edit": 1.1, "rag": 1.04},
+    "Q4_1": {"code-edit": 1.1, "rag": 1.03},
+    "Q4_1, steep": {"code-edit": 1.08, "rag": 1.03},
     "F32": {"code-edit": 1.7, "rag": 1.4},
     "flat": {"code-edit": 3.1, "rag": 2.1},
 }
