@@ -147,7 +147,7 @@ class PassCosts:
             hoped if shape.count == 1 else 0.5 * (expected + hoped)
             for shape, expected, hoped in zip(self._shape, self.expected, self.hoped, strict=True)
         ]
-        """Between the two: a slope that holds for ever would forbid what was never tried, and a first pass may be late."""
+        """Between the two: a slope that goes on for ever forbids what was never tried, and a first pass may be late."""
 
     def _expected(self, known: list[tuple[int, float]]) -> list[float]:
         curve = [0.0, 1.0]
