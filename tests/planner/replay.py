@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from localspec.core.draft import Verdict
+from localspec.core.draft import Draft, Verdict
 from localspec.core.rejection import Rejection
 from localspec.core.sampling import Sampling
 from localspec.drafters.ngram import Ngram, Options
@@ -118,6 +118,33 @@ class Words:
         raise AssertionError(token)
 
 
+class Clock:
+    """Shows times with jitter, one in a hundred twice too long."""
+
+    def __init__(self, plain_s: float, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self._plain_s = plain_s
+
+    def shown(self, passes: float) -> float:
+        """So many plain passes, in seconds."""
+        late = 2.0 if self.rng.random() < 0.01 else 1.0
+        return passes * self._plain_s * late * float(np.exp(NOISE * self.rng.standard_normal()))
+
+
+def judged(draft: Draft, answer: Sequence[int], at: int) -> Verdict:
+    """A chain against what the answer says from token `at` on."""
+    drafted, accepted = len(draft), 0
+    while accepted < drafted and draft.tokens[accepted] == answer[at + accepted]:
+        accepted += 1
+    refused = accepted < drafted
+    return Verdict(
+        path=tuple(range(accepted)),
+        next_token=answer[at + accepted],
+        source="residual" if refused else "bonus",
+        tested=accepted + refused,
+    )
+
+
 class Session:
     """A pair with prompt lookup: what drafter and controller learn in one answer they keep for the next."""
 
@@ -126,37 +153,31 @@ class Session:
         self._controller = controller or AutoLength(lookup=True)
         self._drafter = Ngram(Options(), Lender(Words(), no_model))
         self._proposer = Proposer(self._drafter, self._controller, vocab=Words(), warn=told_of_a_failure)
-        self._rng = np.random.default_rng(seed)
+        self._clock = Clock(PLAIN_S, seed)
 
     def play(self, recording: Recording) -> Played:
         """One answer, round by round as in `loop.generation`."""
         prompt, answer = recording.prompt, recording.answer
         tokens = np.array(prompt + answer, dtype=np.int32)
         rest, proposer, played, at = Rest(self._controller), self._proposer, Played(recording), 0
-        self._controller.read(len(prompt), self._shown(PROMPT_ROWS[self._curve] * len(prompt)))
-        proposer.begin(tokens[: len(prompt)], sampling=Sampling(), rule=Rejection(self._rng), cancelled=lambda: False)
+        self._controller.read(len(prompt), self._clock.shown(PROMPT_ROWS[self._curve] * len(prompt)))
+        proposer.begin(
+            tokens[: len(prompt)], sampling=Sampling(), rule=Rejection(self._clock.rng), cancelled=lambda: False
+        )
         while at < len(answer):
             limit = 0 if rest.is_parked else rest.limit(min(ROOM, len(answer) - at - 1))
             draft = proposer.propose(tokens[: len(prompt) + at], limit, leaves=1)
-            drafted, accepted = len(draft), 0
-            while accepted < drafted and draft.tokens[accepted] == answer[at + accepted]:
-                accepted += 1
-            refused = accepted < drafted
-            verdict = Verdict(
-                path=tuple(range(accepted)),
-                next_token=answer[at + accepted],
-                source="residual" if refused else "bonus",
-                tested=accepted + refused,
-            )
+            verdict = judged(draft, answer, at)
+            drafted, accepted = len(draft), len(verdict.path)
             look = LOOK if limit else 0.0
             rest.tell(
                 RoundReport(
                     drafted=drafted,
                     tested=verdict.tested,
                     accepted=accepted,
-                    refused=refused,
-                    draft_s=self._shown(look),
-                    verify_s=self._shown(self._costs[drafted]),
+                    refused=accepted < drafted,
+                    draft_s=self._clock.shown(look),
+                    verify_s=self._clock.shown(self._costs[drafted]),
                     confidences=proposer.confidences(draft, verdict),
                 )
             )
@@ -166,10 +187,6 @@ class Session:
             at += accepted + 1
         rest.end()
         return played
-
-    def _shown(self, passes: float) -> float:
-        late = 2.0 if self._rng.random() < 0.01 else 1.0
-        return passes * PLAIN_S * late * float(np.exp(NOISE * self._rng.standard_normal()))
 
 
 def no_model() -> NoReturn:

@@ -34,7 +34,7 @@ from localspec.planner.books import Books
 from localspec.planner.choice import Choice
 from localspec.planner.controller import AutoLength
 from tests.drafters.settings import Lender
-from tests.planner.replay import LOOK, NOISE, TEMPERATURES, Words, no_model, told_of_a_failure
+from tests.planner.replay import LOOK, TEMPERATURES, Clock, Words, judged, no_model, told_of_a_failure
 
 FILE = Path(__file__).with_name("recorded_drafts.json.gz")
 SEEDS = range(5)
@@ -72,7 +72,6 @@ class Played:
 
     recording: Recording
     cost: float
-    rounds: int = 0
 
     @property
     def speed(self) -> float:
@@ -164,7 +163,7 @@ class Session:
         self._costs, self._prompt_row = CURVES[curve]
         names = way.split(",")
         self._scripted = Scripted(next((name for name in names if name in PRICES), "model"))
-        self._rng = np.random.default_rng(seed)
+        self._clock = Clock(PLAIN_S, seed)
         self._controller = controller or controller_of(way)
         lender = Members(self._scripted)
         drafter = Cascade(CascadeOptions(order=way), lender) if len(names) > 1 else lender.drafter(way)
@@ -175,46 +174,35 @@ class Session:
         """One answer, round by round as in `loop.generation`."""
         prompt, answer, proposer = recording.prompt, recording.answer, self._proposer
         tokens = np.array(prompt + answer, dtype=np.int32)
-        rest, at, cost, rounds = Rest(self._controller), 0, 0.0, 0
+        rest, at, cost = Rest(self._controller), 0, 0.0
         self._scripted.hear(recording)
-        self._controller.read(len(prompt), self._shown(self._prompt_row * len(prompt)))
-        proposer.begin(tokens[: len(prompt)], sampling=Sampling(), rule=Rejection(self._rng), cancelled=lambda: False)
+        self._controller.read(len(prompt), self._clock.shown(self._prompt_row * len(prompt)))
+        proposer.begin(
+            tokens[: len(prompt)], sampling=Sampling(), rule=Rejection(self._clock.rng), cancelled=lambda: False
+        )
         while at < len(answer):
             limit = 0 if rest.is_parked else rest.limit(min(ROOM, len(answer) - at - 1))
             before = self._scripted.spent
             draft = proposer.propose(tokens[: len(prompt) + at], limit, leaves=1)
             drafting = self._scripted.spent - before + (LOOK if limit and self._looks else 0.0)
-            drafted, accepted = len(draft), 0
-            while accepted < drafted and draft.tokens[accepted] == answer[at + accepted]:
-                accepted += 1
-            refused = accepted < drafted
-            verdict = Verdict(
-                path=tuple(range(accepted)),
-                next_token=answer[at + accepted],
-                source="residual" if refused else "bonus",
-                tested=accepted + refused,
-            )
+            verdict = judged(draft, answer, at)
+            drafted, accepted = len(draft), len(verdict.path)
             rest.tell(
                 RoundReport(
                     drafted=drafted,
                     tested=verdict.tested,
                     accepted=accepted,
-                    refused=refused,
-                    draft_s=self._shown(drafting),
-                    verify_s=self._shown(self._costs[drafted]),
+                    refused=accepted < drafted,
+                    draft_s=self._clock.shown(drafting),
+                    verify_s=self._clock.shown(self._costs[drafted]),
                     confidences=proposer.confidences(draft, verdict),
                     drafter=proposer.heard,
                 )
             )
             cost += drafting + self._costs[drafted]
-            rounds += 1
             at += accepted + 1
         rest.end()
-        return Played(recording, cost, rounds)
-
-    def _shown(self, passes: float) -> float:
-        late = 2.0 if self._rng.random() < 0.01 else 1.0
-        return passes * PLAIN_S * late * float(np.exp(NOISE * self._rng.standard_normal()))
+        return Played(recording, cost)
 
 
 @cache
