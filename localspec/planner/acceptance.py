@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from localspec.planner.profile import Claim
+
 RECORD = 0.985  # what one test leaves of the weight of the longer record
 RECENT = 0.9  # and of the record of the last few
 CHANGE = 0.35  # the two records disagree: the text has changed
@@ -21,12 +23,13 @@ EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 MOOD = 0.85  # what one test leaves of the weight of the last few claims
 PATIENCE = 2.0  # claims that are taken to be right before the mood sinks
 HONEST = 6.0  # tests in a bucket that weigh as much as the drafter's word
+REMEMBERED = 12.0  # tests in a bucket that those of another day count as, at most
 
 
 class Acceptance:
     """Probabilities that a token is accepted, given that the ones before it in the draft were."""
 
-    def __init__(self, longest: int, known: Sequence[float] = ()) -> None:
+    def __init__(self, longest: int, known: Sequence[float] = (), claims: Sequence[Claim] = ()) -> None:
         start = sum(known) / len(known) if known else 0.6
         weight = KNOWN if known else 2.0
         self._known = tuple(known[:longest])
@@ -46,6 +49,9 @@ class Acceptance:
         """What the drafter's word was worth lately, at most what it says: texts have stretches."""
         self._said_right = [0.0] * (len(EDGES) + 1)
         self._said_tested = [0.0] * (len(EDGES) + 1)
+        for claim in claims:
+            bucket, told = bisect_right(EDGES, claim.sure), claim.at_most(REMEMBERED)
+            self._said_right[bucket], self._said_tested[bucket] = told.accepted, told.of
 
     @property
     def mean(self) -> float:
@@ -66,6 +72,12 @@ class Acceptance:
         """The rates at depth 1, 2, ... as far as they were tested often enough, or known before."""
         deepest = max((depth for depth, tests in enumerate(self._at_tested) if tests >= LEAST), default=0)
         return tuple(self.by_depth[1 : max(deepest, len(self._known)) + 1])
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What the drafter's word was worth, as far as it was tested."""
+        said = zip((0.0, *EDGES), self._said_right, self._said_tested, strict=True)
+        return tuple(Claim(sure, right, tests) for sure, right, tests in said if tests > 0.0)
 
     def believed(self, confidence: float) -> float:
         """What a drafter's `confidence` is worth, by what became of tokens it was as sure of."""

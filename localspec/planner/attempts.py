@@ -12,7 +12,7 @@ from localspec.planner.profile import Attempt
 
 RECORD = 0.95  # what one attempt leaves of the weight of the ones before
 SMALL = 1e-3  # share of attempts that is not worth writing down
-TOLD = 3.0  # attempts that what was heard of counts as
+TOLD, REMEMBERED = 3.0, 12.0  # attempts that what was heard of counts as, at least and at most
 RECENT = 0.8  # the same for what is compared with other drafters, which change places with the text
 LOOK = 0.75  # the same for a look at something parked: what it shows counts more
 LARGE = 1e100
@@ -38,10 +38,11 @@ class Attempts:
 
     def know(self, attempt: Attempt) -> None:
         """Start from what attempts were like another day."""
-        self._unit, self._weight = 1.0, TOLD
+        weight = min(REMEMBERED, max(TOLD, attempt.count))
+        self._unit, self._weight = 1.0, weight
         for rows, share in attempt.rows:
-            self._rows[min(rows, len(self._rows) - 1)] += TOLD * share
-        self._steps, self._emitted = TOLD * attempt.steps, TOLD * attempt.emitted
+            self._rows[min(rows, len(self._rows) - 1)] += weight * share
+        self._steps, self._emitted = weight * attempt.steps, weight * attempt.emitted
         self._curve = ()
 
     @property
@@ -51,7 +52,7 @@ class Attempts:
         if not whole:
             return None
         rows = tuple((n, count / whole) for n, count in enumerate(self._rows) if count > SMALL * whole)
-        return Attempt(rows, self._steps / whole, self._emitted / whole)
+        return Attempt(rows, self._steps / whole, self._emitted / whole, self.weight)
 
     def observe(self, *, rows: int, steps: float, emitted: int, look: bool) -> None:
         """One attempt: rows of its pass, draft steps, tokens it emitted."""

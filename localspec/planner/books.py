@@ -13,7 +13,7 @@ from localspec.planner.profile import Profile
 
 # All costs are in plain passes: seconds / t(1).
 PURSE = 5.0  # what may be spent on finding out at the start
-SEEDED = 2.0  # the same where a profile says what to expect
+SEEDED = 2.0  # the same where a profile says what to expect, and not what was left
 FULL = 8.0  # the most that can be saved up
 DEBT = -1.0  # it can be emptied no further
 WORST = -3.0  # nor is more than this of what drafts lost that should have paid held against it: hope would never return
@@ -74,7 +74,9 @@ class Books:
     def __init__(self, longest: int, profile: Profile | None = None) -> None:
         """`longest`: of a draft."""
         self.passes = PassCosts(longest + 1, profile.verify_s if profile else ())
-        self._saved = SEEDED if profile else PURSE
+        self._saved = PURSE
+        if profile:
+            self._saved = SEEDED if profile.purse is None else min(FULL, max(DEBT, profile.purse))
         self._luck = 0.0  # what drafts that should have paid have lost of late
         self.rounds = 0
         self.since_plain = 0

@@ -36,15 +36,15 @@ LOOKAHEAD = 4  # rows that are looked at together: a kernel's tile costs at its 
 LEAST = 0.005  # the least a row costs: what is less is noise
 FREE = 0.01  # a draft that costs less is always asked for
 HOPED_DRAFT = 0.25  # what a draft token may cost before it was measured twice
-HOPED_CATCH_UP = 0.1  # what a token read up on may cost before it was measured, in draft tokens
+HOPED_CATCH_UP = 0.2  # what a token read up on may cost before it was measured, in draft tokens
 BEHIND = 4  # tokens that a drafter may have missed without its next draft being slower
 HORIZON = 100  # tokens over which a drafter that was left behind has to earn what catching up costs
 PLAIN_EVERY, THIN = 64, 1.15  # t(1) is measured again after so many rounds while drafting gains less than this
 FRESH, FIRST_ROUNDS = 8, 32  # bars are set anew every so many rounds, at first in each
 SETTLED = 8  # plain passes after which not every one of them has to be heard of
 UNHEARD = 16  # rounds that may pass unheard
-CAUTION = 1.2  # a lookup must promise so much more than its rows cost: what promises little wins little and loses much
-MARGIN = 0.05  # tokens that a draft which costs time has to promise more than a lookup's
+CAUTION = 1.1  # a lookup must promise so much more than its rows cost: what promises little wins little and loses much
+MARGIN = 0.1  # tokens that a draft which costs time has to promise more than a lookup's
 AHEAD = 20  # drafts whose expected winnings may be staked, beside what the answer has
 CREDIT = 1.5  # plain passes that the first answer of an unknown pair may lose to find out what its drafts are like
 SWITCH = 1.02  # another length must be better by this
@@ -82,12 +82,15 @@ class AutoLength:
         self._passes = self._books.passes
         self._step = Estimate()
         self._told: float | None = None  # cost of a draft token by the profile, in plain passes
-        if profile and profile.draft_s is not None:
-            self._told = profile.draft_s / dict(profile.verify_s)[1]
+        self._told_lag: float | None = None  # and of one that was decoded without the drafter
+        if profile:
+            plain_s = dict(profile.verify_s)[1]
+            self._told = None if profile.draft_s is None else profile.draft_s / plain_s
+            self._told_lag = None if profile.behind_s is None else profile.behind_s / plain_s
         self._draft = self._draft_now()  # cost of one draft token
         self._catch_up = Estimate()
         self._lag = self._lag_now()  # of one token that was decoded without the drafter
-        self._acceptance = Acceptance(longest, profile.acceptance if profile else ())
+        self._acceptance = Acceptance(longest, *((profile.acceptance, profile.claims) if profile else ()))
         self._attempts = Attempts(self._passes.longest)
         self._lately = Attempts(self._passes.longest, RECENT) if books and not lookup else None  # for the others
         if profile and profile.attempt is not None:
@@ -129,6 +132,7 @@ class AutoLength:
         self._books.begin()
         if self._books.rounds:
             self._credit = 0.0
+        self._gap = FIRST_GAP  # it may be another kind of text
         self._is_hopeless = self._cannot_pay()
         reads = not self._is_hopeless or self._idle >= self._pause
         self._missed = 0 if reads else prompt
@@ -252,7 +256,18 @@ class AutoLength:
         draft = self._step.value if self._step.count >= 2 else None
         if draft is None and self._told is not None:
             draft = FADED * self._told * times[0][1]
-        return Profile(times, draft, self._acceptance.learned, self._attempts.mean)
+        behind = self._catch_up.value if self._catch_up.count else None
+        if behind is None and self._told_lag is not None:
+            behind = self._told_lag * times[0][1]
+        return Profile(
+            times,
+            draft,
+            self._acceptance.learned,
+            self._attempts.mean,
+            self._acceptance.claims,
+            behind_s=behind,
+            purse=self._books.purse,
+        )
 
     def choose(self, joints: Sequence[float]) -> int:
         """How many nodes of a tree, best first, each reached and taken with this probability, are worth their rows?"""
@@ -496,7 +511,9 @@ class AutoLength:
 
     def _lag_now(self) -> float:
         """Cost, for the drafter, of one token that was decoded without it."""
-        return self._catch_up.value / self._passes.plain if self._catch_up.count else HOPED_CATCH_UP * self._draft
+        if self._catch_up.count:
+            return self._catch_up.value / self._passes.plain
+        return HOPED_CATCH_UP * self._draft if self._told_lag is None else self._told_lag
 
     def _frontier(self) -> int:
         """The longest draft that is not a leap beyond what was measured, or one that half the purse can bear."""

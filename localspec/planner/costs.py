@@ -13,6 +13,8 @@ TICK = 1e-9  # a coarse clock may show nothing at all
 FIRST = 3  # up to this many samples the least one counts
 CLIP = 0.25  # a sample further off than this share of the estimate counts as this far off
 MEMORY = 0.04  # least weight of a new sample
+ENOUGH = 8  # plain passes from which on only those behind another one are samples of t(1)
+RARE = 64  # passes without such a one, after which others will do
 FORM = 0.01  # the same for the cost of a pass relative to others
 SETTLED, REFRESH = 3, 8  # after so many samples of a time, the curves are drawn anew only with every eighth
 DRIFT = 0.06  # weight of a new sample in the factor that all passes share
@@ -62,6 +64,10 @@ class PassCosts:
         self._shape = [Estimate(FORM) for _ in range(longest + 1)]
         self._measured: set[int] = set()  # of n > 1
         self._row = 0.0  # seconds of a token of a prompt, 0.0: not known
+        self._last = 1  # n of the last pass
+        self._unseen = 0  # passes since t(1) was seen
+        self._behind = Estimate()  # seconds of plain passes behind wider ones
+        self._alone = 1.0  # share of the wider ones that are followed by a plain one
         self._factor = 1.0
         self._settled = 0
         self.plain = self._heard.get(1, 0.0)
@@ -83,7 +89,12 @@ class PassCosts:
 
     def observe(self, n: int, seconds: float) -> None:
         """One pass over n tokens took this long; passes wider than `longest` are not recorded."""
-        if n > self.longest:
+        last, self._last = self._last, n
+        seconds = max(seconds, TICK)
+        if last > 1 and self._shape[1].count >= ENOUGH:
+            seconds = self._without_delay(n, seconds)
+        self._unseen = 0 if n == 1 and seconds else self._unseen + 1
+        if n > self.longest or not seconds:
             return
         shape = self._shape[n]
         if shape.count >= FIRST:
@@ -99,11 +110,29 @@ class PassCosts:
         if self._settled >= REFRESH:
             self._draw()
 
+    def _without_delay(self, n: int, seconds: float) -> float:
+        """What a pass over n tokens behind a wider one would have taken elsewhere; 0.0: that can be seen elsewhere.
+
+        Backends build their graph anew for another width. What that costs a plain pass belongs to the wide one before
+        it, and where another wide one follows there is nothing to pay.
+        """
+        self._alone += MEMORY * ((n == 1) - self._alone)
+        if n > 1:
+            return seconds
+        self._behind.observe(seconds / self._factor)
+        return seconds / (1.0 + self._delay) if self._unseen > RARE else 0.0
+
+    @property
+    def _delay(self) -> float:
+        """What a plain pass behind a wider one takes longer, in plain passes."""
+        return max(0.0, self._behind.value / self._shape[1].value - 1.0) if self._behind.count >= FIRST else 0.0
+
     def read(self, count: int, seconds: float) -> None:
         """A prompt of `count` tokens was read in this time: no row of a narrower pass costs much less than one of it.
 
         That is what a machine bound by computing says before anything was drafted, where hope would be dear.
         """
+        self._last = count or self._last
         if count >= MANY and (not self._row or seconds / count < self._row):
             self._row = seconds / count
             self._settled = REFRESH
@@ -138,7 +167,7 @@ class PassCosts:
         """The largest n that was measured, or is believed; 0 before any."""
         values = {n: seconds / self._heard[1] for n, seconds in self._heard.items() if n > 1}
         if plain.count:  # what was measured counts more; without t(1) it cannot be compared with anything
-            values |= {n: self._shape[n].value / plain.value for n in self._measured}
+            values |= {n: self._relative(n) for n in self._measured}
         self.expected = self._expected(sorted(values.items()))
         """t(n) / t(1) at index n: measured or heard of, on the line between such neighbours, on their slope beyond."""
         self.hoped = self._hoped(values, heard)
@@ -148,6 +177,14 @@ class PassCosts:
             for shape, expected, hoped in zip(self._shape, self.expected, self.hoped, strict=True)
         ]
         """Between the two: a slope that goes on for ever forbids what was never tried, and a first pass may be late."""
+
+    def _relative(self, n: int) -> float:
+        """t(n) / t(1) as measured: what was heard of and believed counts as one of the first samples."""
+        shape = self._shape[n]
+        measured = shape.value / self._shape[1].value + self._alone * self._delay
+        if self._believed and shape.count < FIRST and n <= max(self._heard):
+            return min(measured, _between(self._heard, n) / self._heard[1])
+        return measured
 
     def _expected(self, known: list[tuple[int, float]]) -> list[float]:
         curve = [0.0, 1.0]

@@ -9,23 +9,35 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from localspec.planner.profile import Claim
+
 EDGES = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
 HONEST = 2.0  # promised tokens that weigh as much as the drafter's word, or as the word of all buckets
 LARGE = 1e100
 FRESH, FIRST_ROUNDS = 4, 32  # what promises are worth is reckoned anew every so many rounds, at first after each
 MEMORY = 0.99  # what one more round leaves of the weight of the ones before
+REMEMBERED = 12.0  # promised tokens of a size that those of another day count as, at most
 
 
 class Joints:
     """The record of promises, by how large they were."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Sequence[Claim] = ()) -> None:
         self._taken = [0.0] * (len(EDGES) + 1)
         self._promised = [0.0] * (len(EDGES) + 1)
         self._unit = 1.0  # the weight of the last round
-        self._all_taken = self._all_promised = HONEST
+        for claim in known:
+            size, told = bisect_right(EDGES, claim.sure), claim.at_most(REMEMBERED)
+            self._taken[size], self._promised[size] = told.accepted, told.of
+        self._all_taken, self._all_promised = HONEST + sum(self._taken), HONEST + sum(self._promised)
         self._rounds = 0
         self._factors = self._learned()
+
+    @property
+    def promises(self) -> tuple[Claim, ...]:
+        """What promises of each size were worth, as far as any was made."""
+        said = zip((0.0, *EDGES), self._taken, self._promised, strict=True)
+        return tuple(Claim(least, taken / self._unit, of / self._unit) for least, taken, of in said if of > 0.0)
 
     def believed(self, joint: float) -> float:
         """The probability of being taken of a node that the drafter gives `joint`."""

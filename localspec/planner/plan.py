@@ -57,6 +57,7 @@ class Costs:
     law_s     the law of one row and the acceptance of its token
     round_s   the rest of a round
     streams   texts that are decoded side by side, each pass holding the rows of all of them
+    anew_s    (n, what a verifier pass over n tokens takes longer behind one over another number); empty: nothing
     """
 
     verify_s: tuple[tuple[int, float], ...]
@@ -67,6 +68,11 @@ class Costs:
     law_s: float = 0.0
     round_s: float = 0.0
     streams: int = 1
+    anew_s: tuple[tuple[int, float], ...] = ()
+
+    def anew(self, rows: int, before: int) -> float:
+        """What a verifier pass over so many tokens takes longer behind one over `before`."""
+        return between(self.anew_s, rows * self.streams) if self.anew_s and rows != before else 0.0
 
     def verify(self, rows: int) -> float:
         """A verifier pass over so many tokens of each stream."""
@@ -183,19 +189,27 @@ def walked(
     `nodes(k)`: how many tokens a draft of that depth holds.
     """
     ahead: list[tuple[float, ...]] = [(0.0,) * 6 for _ in range(length + 1)]
+    widths = [0] * (length + 1)  # rows of the pass at each position
+
+    def goes_on(sums: list[float], at: int, next_: int, weight: float) -> None:
+        _add(sums, ahead[next_], weight)
+        if next_ < length:
+            sums[1] += weight * costs.anew(widths[next_], widths[at])
+
     for at in range(length - 1, -1, -1):
         left = length - at
         chances = row(at) if ended else row(at)[: left - 1]
         count, reached = len(chances), 1.0
+        widths[at] = 1 + int(nodes(count))
         tested = accepted = 0.0
         sums = [0.0] * 6
         for depth, chance in enumerate(chances[:left]):
             tested += reached
             accepted += reached * chance
-            _add(sums, ahead[at + depth + 1], reached * (1.0 - chance))
+            goes_on(sums, at, at + depth + 1, reached * (1.0 - chance))
             reached *= chance
         finished = reached if count >= left else 0.0  # a draft that holds the end of the text ends there
-        _add(sums, ahead[min(length, at + count + 1)], reached)
+        goes_on(sums, at, min(length, at + count + 1), reached)
         emitted = accepted + 1.0 - finished
         seconds = cost(count) if not finished else finished * cost(left) + (1.0 - finished) * cost(count)
         seconds += (accepted + 1.0) * costs.law_s * costs.streams + (reached * costs.again_s if count else 0.0)
@@ -241,7 +255,7 @@ def automatic(
 
 
 def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.Random) -> Walk:
-    at, whole, full = 0, Walk(), False
+    at, whole, full, rows = 0, Walk(), False, 1
     controller.begin(0)
     while at < len(trace):
         room = LONGEST if trace.ended else min(len(trace) - at - 1, LONGEST)
@@ -255,7 +269,7 @@ def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.
         while accepted < min(count, len(trace) - at) and luck.random() < trace.chances[at][accepted]:
             accepted += 1
         draft_s = steps * costs.layer(1) + (costs.ask_s if limit else 0.0) + (costs.again_s if full and limit else 0.0)
-        verify_s = costs.verify(count + 1)
+        verify_s, rows = costs.verify(count + 1) + costs.anew(count + 1, rows), count + 1
         tested = min(accepted + 1, count)
         controller.observe(
             RoundReport(
@@ -332,6 +346,6 @@ def around(found: Sequence[Candidate], best: Candidate) -> list[Candidate]:
 
 
 def with_attempt(profile: Profile, controller: AutoLength) -> Profile:
-    """The measured profile, with what rounds are like once the controller knows it."""
+    """The measured profile, with what rounds and the drafter's word are like once the controller knows them."""
     learned = controller.learned()
-    return profile if learned is None else replace(profile, attempt=learned.attempt)
+    return profile if learned is None else replace(profile, attempt=learned.attempt, claims=learned.claims)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 
 from localspec.planner.books import PACE, Books, Report
 from localspec.planner.controller import (
@@ -57,7 +58,7 @@ class AutoTree(AutoLength):
         super().__init__(profile, longest=longest, lookup=lookup, books=books, diagnosis=diagnosis)
         self._layers = LayerCosts()
         self._node = 0.0  # cost of one more node in a draft pass
-        self._joints = Joints()
+        self._joints = Joints(profile.promises if profile else ())
         self._widths = [1]  # nodes of each draft pass of the round under way
         self._kept: Sequence[float] = ()  # joint probabilities of the nodes of its draft
         self._picky = False  # the drafter asks what to keep, so an attempt need not become a draft
@@ -142,6 +143,11 @@ class AutoTree(AutoLength):
         if not self._is_chain:
             self._joints.fade(report.rounds)
         super().wait(report, spent)
+
+    def learned(self) -> Profile | None:
+        """What it would start from another day; None as long as it has seen too little."""
+        profile = super().learned()
+        return profile and replace(profile, promises=self._joints.promises)
 
     def explain(self) -> str:
         """One line: what is chosen now and why."""

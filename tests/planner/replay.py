@@ -54,6 +54,8 @@ CURVES = {
 
 # what a token of a long prompt takes, in plain passes
 PROMPT_ROWS = {"Q4_1": 0.45, "Q4_1, steep": 0.45, "F32": 0.18, "flat": 0.02}
+# what a plain pass behind a wider one takes longer: llama.cpp builds its graph anew
+ANEW = {"Q4_1": 0.08, "Q4_1, steep": 0.08, "F32": 0.04, "flat": 0.08}
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Session:
         """One answer, round by round as in `loop.generation`."""
         prompt, answer = recording.prompt, recording.answer
         tokens = np.array(prompt + answer, dtype=np.int32)
-        rest, proposer, played, at = Rest(self._controller), self._proposer, Played(recording), 0
+        rest, proposer, played, at, before = Rest(self._controller), self._proposer, Played(recording), 0, 0
         self._controller.read(len(prompt), self._clock.shown(PROMPT_ROWS[self._curve] * len(prompt)))
         proposer.begin(
             tokens[: len(prompt)], sampling=Sampling(), rule=Rejection(self._clock.rng), cancelled=lambda: False
@@ -170,6 +172,8 @@ class Session:
             verdict = judged(draft, answer, at)
             drafted, accepted = len(draft), len(verdict.path)
             look = LOOK if limit else 0.0
+            passed = self._costs[drafted] + (ANEW[self._curve] if before and not drafted else 0.0)
+            before = drafted
             rest.tell(
                 RoundReport(
                     drafted=drafted,
@@ -177,11 +181,11 @@ class Session:
                     accepted=accepted,
                     refused=accepted < drafted,
                     draft_s=self._clock.shown(look),
-                    verify_s=self._clock.shown(self._costs[drafted]),
+                    verify_s=self._clock.shown(passed),
                     confidences=proposer.confidences(draft, verdict),
                 )
             )
-            played.cost += self._costs[drafted] + look
+            played.cost += passed + look
             played.missed += not drafted and recording.copied[at]
             played.accepted.append(accepted)
             at += accepted + 1

@@ -89,6 +89,17 @@ def test_what_a_profile_knows_is_where_it_starts() -> None:
     assert acceptance.by_depth[1] > acceptance.by_depth[2] > acceptance.by_depth[3]
 
 
+def test_what_a_drafter_s_word_was_worth_another_day_is_remembered() -> None:
+    """With the weight of a dozen tests: it may be another text."""
+    before = taught([(1, False)] * 30 + [(0, True)] * 10, said=(0.75,))
+    after = Acceptance(8, before.learned, before.claims)
+    assert after.believed(0.75) == pytest.approx(before.believed(0.75), abs=0.05)
+    assert after.believed(0.15) == 0.15, "nothing was said so"
+    (claim,) = after.claims
+    assert (claim.sure, claim.of) == (0.7, 12.0)
+    assert claim.accepted < 9.0, "the last ten were wrong"
+
+
 def test_a_run_of_bad_luck_spoils_the_mood_and_time_or_good_luck_mends_it() -> None:
     acceptance = Acceptance(8)
     for _ in range(4):

@@ -122,3 +122,57 @@ def test_a_clock_that_stands_still_is_survived() -> None:
         costs.observe(2, 0.0)
     assert all(np.isfinite(costs.expected))
     assert costs.plain > 0.0
+
+
+def passes(costs: PassCosts, *seconds: tuple[int, float], times: int) -> None:
+    for _ in range(times):
+        for n, took in seconds:
+            costs.observe(n, took)
+
+
+def test_what_a_plain_pass_takes_longer_behind_a_draft_is_the_draft_s() -> None:
+    """llama.cpp builds its graph anew for another number of tokens: t(1) came out 5 to 14 % too dear, drafts too cheap."""
+    costs = PassCosts(8)
+    passes(costs, (1, 0.020), times=20)
+    passes(costs, (4, 0.040), (1, 0.022), (1, 0.020), (1, 0.020), times=40)
+    assert costs.plain == pytest.approx(0.020, rel=0.005)
+    assert costs.cost(4) == pytest.approx(2.0 + 0.1, rel=0.01)
+
+
+def test_where_drafts_follow_each_other_there_is_less_to_pay() -> None:
+    costs = PassCosts(8)
+    passes(costs, (1, 0.020), times=20)
+    passes(costs, (4, 0.040), (4, 0.040), (4, 0.040), (4, 0.040), (1, 0.022), (1, 0.020), times=60)
+    assert costs.cost(4) == pytest.approx(2.0 + 0.1 / 4, rel=0.01)
+
+
+def test_the_pass_behind_a_prompt_is_no_sample_either() -> None:
+    costs = PassCosts(8)
+    passes(costs, (1, 0.020), times=20)
+    for _ in range(40):
+        costs.read(300, 0.9)
+        passes(costs, (1, 0.024), (1, 0.020), times=1)
+    assert costs.plain == pytest.approx(0.020, rel=0.005)
+
+
+def test_a_machine_that_slows_down_while_every_pass_is_wide_is_noticed() -> None:
+    """Plain passes are rare then, and stand behind wide ones."""
+    costs = PassCosts(8)
+    passes(costs, (1, 0.020), times=20)
+    for factor in (1.0, 2.0):
+        for _ in range(20):
+            passes(costs, (4, 0.030 * factor), times=70)
+            costs.observe(1, 0.022 * factor)
+    assert costs.plain == pytest.approx(0.040, rel=0.1)
+    assert costs.cost(4) == pytest.approx(1.5, rel=0.1)
+
+
+def test_what_was_heard_of_is_one_of_the_first_samples() -> None:
+    """The first pass of a width may be late; with two more it is known."""
+    costs = PassCosts(8, [(1, 0.020), (4, 0.030), (8, 0.040)])
+    passes(costs, (1, 0.020), times=3)
+    costs.observe(4, 0.036)
+    assert costs.widest == 8, "it is believed"
+    assert costs.expected[4] == pytest.approx(1.5)
+    passes(costs, (4, 0.036), times=10)
+    assert costs.expected[4] == pytest.approx(1.8, rel=0.02)

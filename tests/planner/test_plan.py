@@ -57,18 +57,23 @@ def test_flat_passes_give_the_speedup_of_the_theory() -> None:
     assert one.speedup == pytest.approx(theory.speedup(0.8, 5, 0.05), rel=0.003)
 
 
-def enumerated(rates: list[float], N: int) -> float:
+DEAR_TO_CHANGE = replace(COSTS, anew_s=((1, 0.001), (4, 0.003)))
+
+
+def enumerated(rates: list[float], N: int, costs: Costs) -> float:
     """Expected seconds by going through every outcome of every token."""
     total = 0.0
     for outcome in itertools.product((False, True), repeat=len(rates)):
         weight = prod(rate if passed else 1.0 - rate for rate, passed in zip(rates, outcome, strict=True))
-        at, seconds = 0, 0.0
+        at, seconds, before = 0, 0.0, 0
         while at < len(rates):
             count = min(N, len(rates) - at - 1)
+            seconds += costs.anew(count + 1, before) if before else 0.0
+            before = count + 1
             accepted = 0
             while accepted < count and outcome[at + accepted]:
                 accepted += 1
-            seconds += COSTS.chain(count) + (accepted + 1) * COSTS.law_s
+            seconds += costs.chain(count) + (accepted + 1) * costs.law_s
             at += accepted + 1
         total += weight * seconds
     return total
@@ -77,7 +82,15 @@ def enumerated(rates: list[float], N: int) -> float:
 @given(rates=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=7), N=st.integers(1, 4))
 def test_a_walk_is_the_exact_expectation(rates: list[float], N: int) -> None:
     """The last token of the text is never drafted, so its rate does not matter; neither do rates behind a rejection."""
-    assert plan.chain(moody(rates), COSTS, N).seconds == pytest.approx(enumerated(rates, N))
+    for costs in (COSTS, DEAR_TO_CHANGE):
+        assert plan.chain(moody(rates), costs, N).seconds == pytest.approx(enumerated(rates, N, costs))
+
+
+def test_a_pass_over_another_number_of_tokens_than_the_last_one_takes_longer() -> None:
+    """A lookup that finds one token in every second round: the plain pass behind it is dearer as well."""
+    found = Trace(((0.0,), ()) * 10, ((0.2,), ()) * 10)
+    steady, changing = (plan.chain(found, costs, 5).seconds for costs in (COSTS, DEAR_TO_CHANGE))
+    assert changing - steady == pytest.approx(10 * 0.001 + 9 * (0.001 + 0.002 / 3))
 
 
 def test_a_draft_may_hold_the_end_of_the_text_or_reach_beyond_it() -> None:

@@ -48,13 +48,13 @@ SPEEDS = {
 # curve -> least speed at T=0 of all answers of a kind, in any order
 COPIES = {
     "Q4_1": {"code-edit": 1.1, "rag": 1.03},
-    "Q4_1, steep": {"code-edit": 1.08, "rag": 1.03},
+    "Q4_1, steep": {"code-edit": 1.08, "rag": 1.02},
     "F32": {"code-edit": 1.7, "rag": 1.4},
     "flat": {"code-edit": 3.1, "rag": 2.1},
 }
 # (curve, temperature) -> share of the copied tokens that may be decoded plainly, and most of them in one answer
 MISSED = {
-    ("Q4_1", "T=0"): (0.5, 90),
+    ("Q4_1", "T=0"): (0.5, 100),
     ("Q4_1", "T=0.8"): (0.8, 90),
     ("F32", "T=0"): (0.03, 12),
     ("F32", "T=0.8"): (0.06, 12),

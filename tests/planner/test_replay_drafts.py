@@ -62,7 +62,7 @@ TOGETHER = {
     ("F32", "model"): (0.94, 0.985),
     ("F32, dear", "model"): (0.95, 0.985),
     ("flat", "model"): (0.9, 0.965),  # what a lookup drafted the model has to read, at 0.1 passes a token
-    ("F32", "eagle3"): (0.96, 0.99),
+    ("F32", "eagle3"): (0.955, 0.99),
     ("F32, dear", "eagle3"): (0.96, 0.99),
     ("flat", "eagle3"): (0.98, 1.04),
 }

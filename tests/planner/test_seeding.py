@@ -48,7 +48,7 @@ def test_a_right_profile_is_better_than_none_in_the_first_hundred_tokens(shape: 
                 gains[draft, rate, spread] = float(np.mean([seeded / fresh for seeded, fresh in speeds]))
 
     assert np.mean(list(gains.values())) > 1.0, gains
-    assert min(gains.values()) > 0.94, gains
+    assert min(gains.values()) > 0.93, gains
 
 
 def claimed(times: dict[int, float], draft_s: float, rate: float, rows: int) -> Profile:
@@ -83,11 +83,11 @@ STEEP = {1: 0.0089, 2: 0.0185, 3: 0.0288, 4: 0.0280, 8: 0.0451, 16: 0.0712}
 
 
 def test_a_free_drafter_goes_far_enough_to_see_what_long_drafts_bring() -> None:
-    """A right profile silenced prompt lookup: here three tokens pay for nothing, seven do.
+    """A right profile silenced prompt lookup: here two tokens pay for nothing, three and more do.
 
     The purse could not bear the pass over four tokens that would have shown the profile to be right, so drafts were
     held to two, which never pay; on real texts nothing was ever drafted. It is drafted as soon as the answer can bear
-    to lose the pass over five tokens.
+    to lose the pass over four tokens.
     """
     controller = AutoLength(Profile(tuple(STEEP.items()), 0.0, (0.9,) * 8, Attempt(((1, 1.0),), 1.0, 1.0)), lookup=True)
     drafts = []
@@ -111,7 +111,7 @@ def test_a_free_drafter_goes_far_enough_to_see_what_long_drafts_bring() -> None:
         )
     first = next(at for at, count in enumerate(drafts) if count)
     assert first < 100
-    assert 4 <= drafts[first] <= PROOF
+    assert 3 <= drafts[first] <= PROOF
 
 
 @pytest.mark.parametrize("shape", ["flat", "stepped", "Q4_0", "F32"])

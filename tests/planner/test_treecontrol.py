@@ -73,11 +73,11 @@ def test_near_the_best_tree_and_the_best_chain(shape: str, share: float, rate: f
 def test_drawn_trees_are_near_the_best_of_their_kind(shape: str, rate: float) -> None:
     """Their shape is planned from rates, not from rows, so they are compared with fixed shapes of draws."""
     here, ratios = machine(shape, 0.05), []
-    for seed in range(2):  # in one text luck alone is worth some percent
+    for seed in range(8):  # in one text luck alone is worth some percent
         text = steady(rate, tokens=1000, seed=seed)
         speed = play(AutoTree(), here, text, tokens=1000, way="draws").speed
         ratios.append(speed / best_tree(here, text, tokens=1000, way="draws")[0])
-    assert np.mean(ratios) >= 0.92, ratios  # 0.94 over many texts
+    assert np.mean(ratios) >= 0.91, ratios  # where rows are dear 0.92 over 24 texts, elsewhere more
 
 
 def test_where_rows_are_nearly_free_trees_beat_chains() -> None:

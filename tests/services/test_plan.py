@@ -103,16 +103,19 @@ def test_sizes_go_as_far_as_drafts_do() -> None:
 
 
 def test_costs_are_medians_of_rounds(pair: Runtime) -> None:
-    """One size in the middle of others, layers of the draft, and nothing left behind in either cache."""
+    """Each size behind others and behind itself, layers of the draft, and nothing left behind in either cache."""
     pair.respeculate("model", 4)
     settings = AnswerSettings(GREEDY, max_tokens=24)
     texts = plan_texts.plain_texts(pair, PROMPTS, settings, Silent())
     request = Request([Prompt("1", "a", "x")], settings)
     asked = plan_texts.read_by_model(pair, texts, settings, {}, Silent())
     times = plan.timed(pair, texts, {"model": asked}, request, Silent())
-    assert all(len(found) == plan_costs.REPEATS for found in times.verify.values())
+    assert min(map(len, (*times.verify.values(), *times.first.values()))) >= plan_costs.REPEATS // 2 - 1
+    assert all(len(times.verify[n]) + len(found) == 2 * plan_costs.REPEATS for n, found in times.first.items())
+    assert times.first.keys() == times.verify.keys()
     costs = plan_costs.costs(times, texts)
     assert costs.verify_s[0][0] == 1
+    assert [n for n, _ in costs.anew_s] == [n for n, _ in costs.verify_s]
     assert costs.draft_s > 0.0
     assert dict(costs.layers_s).keys() == {1, 2, 4, 8}
     before = pair.verifier.tokens.tolist()

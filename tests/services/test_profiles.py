@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from localspec.planner.controller import AutoLength
-from localspec.planner.profile import Attempt, Profile
+from localspec.planner.profile import Attempt, Claim, Profile
 from localspec.planner.treecontrol import AutoTree
 from localspec.services.profiles import Circumstances, Profiles
 from localspec.services.runtime import Runtime
@@ -23,7 +24,16 @@ from tests.services import tiny
 from tests.services.tiny import FREE
 from tests.services.toy_pair import Collected
 
-PROFILE = Profile(((1, 0.02), (4, 0.03)), 0.004, (0.8, 0.7), Attempt(((1, 0.25), (4, 0.75)), steps=3.0, emitted=2.5))
+PROFILE = Profile(
+    ((1, 0.02), (4, 0.03)),
+    0.004,
+    (0.8, 0.7),
+    Attempt(((1, 0.25), (4, 0.75)), steps=3.0, emitted=2.5, count=7.5),
+    (Claim(0.0, 1.0, 9.5), Claim(0.9, 11.5, 12.0)),
+    (Claim(0.45, 3.0, 2.5),),
+    behind_s=0.001,
+    purse=-0.5,
+)
 HERE = Circumstances(
     verifier="/models/big.gguf 123 456",
     draft="/models/small.gguf 12 45",
@@ -82,6 +92,20 @@ def test_it_holds_for_nothing_else(profiles: Profiles, other: dict[str, object])
     assert profiles.read(replace(HERE, **other)) is None  # type: ignore[arg-type]
 
 
+def test_a_profile_of_before_is_read(profiles: Profiles, report: Collected) -> None:
+    """What was not written down then is as it was without."""
+    path = profiles.write(HERE, PROFILE)
+    assert path
+    document = json.loads(path.read_bytes())
+    for name in ("claims", "promises", "behind_s", "purse"):
+        del document["profile"][name]
+    del document["profile"]["attempt"]["count"]
+    path.write_text(json.dumps(document))
+    known = profiles.read(HERE)
+    assert known == Profile(PROFILE.verify_s, PROFILE.draft_s, PROFILE.acceptance, replace(PROFILE.attempt, count=1.0))
+    assert not report.notes
+
+
 DAMAGE: list[Callable[[bytes], bytes]] = [
     lambda data: b"",
     lambda data: data[: len(data) // 2],
@@ -98,6 +122,12 @@ DAMAGE: list[Callable[[bytes], bytes]] = [
     lambda data: data.replace(b'"emitted": 2.5', b'"emitted": "many"'),
     lambda data: data.replace(b'"emitted": 2.5', b'"emitted": 0.5'),
     lambda data: data.replace(b'"rows": [', b'"rows": [7, '),
+    lambda data: data.replace(b'"of": 9.5', b'"of": -9.5'),
+    lambda data: data.replace(b'"sure": 0.9', b'"sure": 9'),
+    lambda data: data.replace(b'"claims": [', b'"claims": [[], '),
+    lambda data: data.replace(b'"count": 7.5', b'"count": Infinity'),
+    lambda data: data.replace(b'"behind_s": 0.001', b'"behind_s": -1'),
+    lambda data: data.replace(b'"purse": -0.5', b'"purse": NaN'),
     lambda data: data.replace(b'"verify_s": [', b'"verify_s": 5, "x": ['),
     lambda data: data + b" " * 100_000,
     lambda data: b"[" * 60_000,

@@ -33,9 +33,10 @@ LEAST = 4
 
 @dataclass
 class Times:
-    """Seconds, by size."""
+    """Seconds, by size. first: of passes over another size than the one before, for which the graph is built anew."""
 
     verify: dict[int, list[float]] = field(default_factory=dict)
+    first: dict[int, list[float]] = field(default_factory=dict)
     draft: dict[int, list[float]] = field(default_factory=dict)
     layers: dict[int, list[float]] = field(default_factory=dict)
     reads: dict[int, list[float]] = field(default_factory=dict)
@@ -60,12 +61,13 @@ class Prober:
         self._tokens: Ids = text.whole[: max(2, verifier.capacity - verifier.draft_room - 1)]
         self._first = min(len(text.prompt), max(1, len(self._tokens) - REPEATS))
         self._at = self._first
+        self._rows = 0  # of the last probe
         self.times = Times()
 
     def start(self) -> None:
         """Read the prompt again."""
         self._verifier.prefill(self._tokens[: self._first], logits=False)
-        self._at = self._first
+        self._at, self._rows = self._first, 0
 
     def probe(self, rows: int) -> None:
         """One round: a draft of `rows` - 1 tokens, a pass over them and the pending one, and all are forgotten."""
@@ -77,7 +79,9 @@ class Prober:
         started = clock()
         self._verifier.evaluate(int(self._tokens[self._at]), Draft.chain(filled) if rows > 1 else EMPTY)
         self._verifier.commit(())
-        self.times.verify.setdefault(rows, []).append(clock() - started)
+        times = self.times.verify if rows == self._rows else self.times.first
+        times.setdefault(rows, []).append(clock() - started)
+        self._rows = rows
         self._at += 1
 
     def _drafted(self, count: int) -> Ids:
@@ -120,7 +124,7 @@ def measure(
     report: Report,
     streams: int = 1,
 ) -> Times:
-    """Every size in turn, `REPEATS` times over."""
+    """Every size in turn, twice behind each other, `REPEATS` times over."""
     prober = Prober(verifier, text, drafter=drafter, draft=draft)
     prober.start()
     layers = sorted({n * streams for n in LAYERS} | set(LAYERS)) if draft else []
@@ -128,7 +132,8 @@ def measure(
         if repeat == WARM:
             prober.times = Times()
         for rows in wanted if repeat % 2 else reversed(wanted):
-            prober.probe(rows)
+            for _ in range(2):
+                prober.probe(rows)
         for nodes in layers:
             prober.layer(nodes)
         for count in (1, 2) if draft else ():
@@ -141,11 +146,15 @@ def costs(times: Times, texts: Sequence[Text], *, streams: int = 1) -> Costs:
     """Medians; what a round costs besides passes comes from the plain answers."""
     counted = [text.stats for text in texts]
     verify = tuple((n, statistics.median(found)) for n, found in sorted(times.verify.items()))
+    anew = tuple(
+        (n, max(0.0, statistics.median(times.first[n]) - seconds)) for n, seconds in verify if n in times.first
+    )
     layers = tuple((n, statistics.median(found)) for n, found in sorted(times.layers.items()))
     reads = {count: statistics.median(found) for count, found in times.reads.items()}
     steps = [statistics.median(found) for found in times.draft.values()]
     return Costs(
         verify_s=verify,
+        anew_s=anew,
         draft_s=statistics.median(steps) if steps else 0.0,
         layers_s=layers,
         again_s=max(0.0, reads[2] - reads[1]) if reads else 0.0,

@@ -182,8 +182,15 @@ def judge(runtime: Runtime, name: str, asked: Asked, costs: Costs, request: Requ
 
 
 def measured_profile(costs: Costs, traces: Sequence[Trace]) -> Profile:
-    """As a controller starts from it. Passes for several streams side by side say nothing about one."""
-    verify = tuple((n, seconds) for n, seconds in costs.verify_s if n <= arithmetic.LONGEST + 1)
+    """As a controller starts from it. Passes for several streams side by side say nothing about one.
+
+    Among plain passes a wide one stands alone: it and the plain one behind it are passes over another number.
+    """
+    verify = tuple(
+        (n, seconds + (costs.anew(n, 1) + costs.anew(1, n) if n > 1 else 0.0))
+        for n, seconds in costs.verify_s
+        if n <= arithmetic.LONGEST + 1
+    )
     return Profile(verify, costs.draft_s or None, arithmetic.by_depth(traces))
 
 
