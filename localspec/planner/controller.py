@@ -296,7 +296,8 @@ class AutoLength:
             price = self._passes.expected[2] - 1.0 + draft
             if self._is_hopeless:
                 return f"N=0: a draft token costs {price:.2f} plain passes, too much if every one of them were accepted"
-            return f"N=0: a draft token costs {price:.2f} plain passes and is accepted {rate:.0%} of the time"
+            held = ", and this answer has nothing left to lose on one" if self._short > 0.0 else ""
+            return f"N=0: a draft token costs {price:.2f} plain passes and is accepted {rate:.0%} of the time{held}"
         cost = self._passes.expected[self._length + 1]
         return (
             f"N<={self._length}: {rate:.0%} of tested draft tokens are accepted, {self._length + 1} rows cost "

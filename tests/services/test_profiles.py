@@ -102,7 +102,8 @@ def test_a_profile_of_before_is_read(profiles: Profiles, report: Collected) -> N
     del document["profile"]["attempt"]["count"]
     path.write_text(json.dumps(document))
     known = profiles.read(HERE)
-    assert known == Profile(PROFILE.verify_s, PROFILE.draft_s, PROFILE.acceptance, replace(PROFILE.attempt, count=1.0))
+    once = Attempt(((1, 0.25), (4, 0.75)), steps=3.0, emitted=2.5)
+    assert known == Profile(PROFILE.verify_s, PROFILE.draft_s, PROFILE.acceptance, once)
     assert not report.notes
 
 
