@@ -98,7 +98,7 @@ def candidates(console: Console, document: Document) -> None:
         console.print(Padding(Text(one["arithmetic"], style="dim"), (0, 0, 0, 2), expand=False))
     points = document["profile"]["verify_s"]
     line = ", ".join(f"{point['n']}: {1000 * point['s']:.1f}" for point in points)
-    console.print(Text(f"One verifier pass over n tokens, ms: {line}", style="dim"))
+    console.print(Text(f"One verifier pass over n tokens among plain ones, ms: {line}", style="dim"))
 
 
 def section(console: Console, title: str, lines: list[str]) -> None:

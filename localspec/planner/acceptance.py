@@ -51,7 +51,7 @@ class Acceptance:
         self._said_tested = [0.0] * (len(EDGES) + 1)
         for claim in claims:
             bucket, told = bisect_right(EDGES, claim.sure), claim.at_most(REMEMBERED)
-            self._said_right[bucket], self._said_tested[bucket] = told.accepted, told.of
+            self._said_right[bucket], self._said_tested[bucket] = min(told.accepted, told.of), told.of
 
     @property
     def mean(self) -> float:

@@ -76,7 +76,7 @@ class Books:
         self.passes = PassCosts(longest + 1, profile.verify_s if profile else ())
         self._saved = PURSE
         if profile:
-            self._saved = SEEDED if profile.purse is None else min(FULL, max(DEBT, profile.purse))
+            self._saved = SEEDED if profile.purse is None else min(PURSE, max(DEBT, profile.purse))
         self._luck = 0.0  # what drafts that should have paid have lost of late
         self.rounds = 0
         self.since_plain = 0

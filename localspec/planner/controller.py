@@ -55,7 +55,8 @@ class AutoLength:
 
     What is done against the estimates, in order to find out, is paid from a purse, which bounds what curiosity can
     cost: `PURSE` plain passes and `ALLOWANCE` of the time. It may be used for many answers of one pair. A profile is
-    where it starts from, and counts no more than a few rounds do: `PassCosts` and `Attempts` say how it is corrected.
+    where it starts from, and counts no more than a dozen rounds do: `PassCosts`, `Acceptance` and `Attempts` say how it
+    is corrected.
     """
 
     asks = True
@@ -86,7 +87,7 @@ class AutoLength:
         if profile:
             plain_s = dict(profile.verify_s)[1]
             self._told = None if profile.draft_s is None else profile.draft_s / plain_s
-            self._told_lag = None if profile.behind_s is None else profile.behind_s / plain_s
+            self._told_lag = None if profile.catch_up_s is None else profile.catch_up_s / plain_s
         self._draft = self._draft_now()  # cost of one draft token
         self._catch_up = Estimate()
         self._lag = self._lag_now()  # of one token that was decoded without the drafter
@@ -142,9 +143,10 @@ class AutoLength:
         """Most tokens the next draft may hold, 0 .. room; 0 means a plain pass."""
         self._limit, self._asked, self._joint, self._looking, self._parked = 0, 0, 1.0, False, False
         self._promised, self._kept_rows, self._rival, self._doubting = 0.0, 0, 1.0, False
-        self._cut, self._short = room < self._longest, 0.0
+        self._cut = room < self._longest
         rounds = self._books.rounds
         if room > 0 and self._passes.is_known:
+            self._short = 0.0
             if rounds - self._fresh >= FRESH or rounds < FIRST_ROUNDS:
                 self._fresh, self._reach, self._bars_limit = rounds, 0, 0
                 self._is_hopeless = self._cannot_pay()
@@ -256,16 +258,16 @@ class AutoLength:
         draft = self._step.value if self._step.count >= 2 else None
         if draft is None and self._told is not None:
             draft = FADED * self._told * times[0][1]
-        behind = self._catch_up.value if self._catch_up.count else None
-        if behind is None and self._told_lag is not None:
-            behind = self._told_lag * times[0][1]
+        catch_up = self._catch_up.value if self._catch_up.count >= 2 else None
+        if catch_up is None and self._told_lag is not None:
+            catch_up = FADED * self._told_lag * times[0][1]
         return Profile(
             times,
             draft,
             self._acceptance.learned,
             self._attempts.mean,
             self._acceptance.claims,
-            behind_s=behind,
+            catch_up_s=catch_up,
             purse=self._books.purse,
         )
 
@@ -514,7 +516,8 @@ class AutoLength:
         """Cost, for the drafter, of one token that was decoded without it."""
         if self._catch_up.count:
             return self._catch_up.value / self._passes.plain
-        return HOPED_CATCH_UP * self._draft if self._told_lag is None else self._told_lag
+        hoped = HOPED_CATCH_UP * self._draft
+        return hoped if self._told_lag is None else min(max(self._told_lag, hoped), self._draft)
 
     def _frontier(self) -> int:
         """The longest draft that is not a leap beyond what was measured, or one that half the purse can bear."""

@@ -1,8 +1,8 @@
 """Running estimates of what passes and draft tokens cost, from times that jitter and have outliers.
 
 Delays are one-sided: the least of the first samples is the best guess, then a mean of clipped deviations takes over.
-What was only heard of, from a profile, holds where nothing was measured, and nowhere once a measured pass contradicts
-it. Knows no clock: seconds come in.
+What was only heard of, from a profile, holds where nothing was measured, then as one of the first samples, and nowhere
+once a measured pass contradicts it. Knows no clock: seconds come in.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ TICK = 1e-9  # a coarse clock may show nothing at all
 FIRST = 3  # up to this many samples the least one counts
 CLIP = 0.25  # a sample further off than this share of the estimate counts as this far off
 MEMORY = 0.04  # least weight of a new sample
-ENOUGH = 8  # plain passes from which on only those behind another one are samples of t(1)
-RARE = 64  # passes without such a one, after which others will do
 FORM = 0.01  # the same for the cost of a pass relative to others
 SETTLED, REFRESH = 3, 8  # after so many samples of a time, the curves are drawn anew only with every eighth
+ENOUGH = 8  # plain passes from which on only those behind another one are samples of t(1)
+RARE = 64  # passes without such a one, after which others will do; controllers ask for a plain pass as rarely
 DRIFT = 0.06  # weight of a new sample in the factor that all passes share
 STEEP = 0.6  # cost of one more row before any was measured, in plain passes: a compute-bound machine
 HOPE = 0.35  # share of the average cost of a row so far that the next ones are hoped to cost
@@ -50,7 +50,7 @@ class Estimate:
 
 
 class PassCosts:
-    """t(n): seconds of one verifier pass over n tokens, n = 1 .. longest.
+    """t(n): seconds of one verifier pass over n tokens, n = 1 .. longest, with what it leaves the next pass to pay.
 
     All n share one slowly moving factor: a growing context or a warm machine slows every pass, so a pass that was
     measured long ago stays comparable with one that was measured now.
@@ -66,8 +66,8 @@ class PassCosts:
         self._row = 0.0  # seconds of a token of a prompt, 0.0: not known
         self._last = 1  # n of the last pass
         self._unseen = 0  # passes since t(1) was seen
-        self._behind = Estimate()  # seconds of plain passes behind wider ones
-        self._alone = 1.0  # share of the wider ones that are followed by a plain one
+        self._delayed = Estimate()  # seconds of plain passes behind wider ones
+        self._alone = 1.0  # share of the wider ones that are followed by such a one
         self._factor = 1.0
         self._settled = 0
         self.plain = self._heard.get(1, 0.0)
@@ -119,13 +119,13 @@ class PassCosts:
         self._alone += MEMORY * ((n == 1) - self._alone)
         if n > 1:
             return seconds
-        self._behind.observe(seconds / self._factor)
+        self._delayed.observe(seconds / self._factor)
         return seconds / (1.0 + self._delay) if self._unseen > RARE else 0.0
 
     @property
     def _delay(self) -> float:
         """What a plain pass behind a wider one takes longer, in plain passes."""
-        return max(0.0, self._behind.value / self._shape[1].value - 1.0) if self._behind.count >= FIRST else 0.0
+        return max(0.0, self._delayed.value / self._shape[1].value - 1.0) if self._delayed.count >= FIRST else 0.0
 
     def read(self, count: int, seconds: float) -> None:
         """A prompt of `count` tokens was read in this time: no row of a narrower pass costs much less than one of it.

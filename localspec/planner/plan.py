@@ -71,8 +71,8 @@ class Costs:
     anew_s: tuple[tuple[int, float], ...] = ()
 
     def anew(self, rows: int, before: int) -> float:
-        """What a verifier pass over so many tokens takes longer behind one over `before`."""
-        return between(self.anew_s, rows * self.streams) if self.anew_s and rows != before else 0.0
+        """What a verifier pass over so many tokens takes longer behind one over `before`, 0: behind none."""
+        return between(self.anew_s, rows * self.streams) if self.anew_s and before not in (0, rows) else 0.0
 
     def verify(self, rows: int) -> float:
         """A verifier pass over so many tokens of each stream."""
@@ -255,7 +255,7 @@ def automatic(
 
 
 def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.Random) -> Walk:
-    at, whole, full, rows = 0, Walk(), False, 1
+    at, whole, full, rows = 0, Walk(), False, 0
     controller.begin(0)
     while at < len(trace):
         room = LONGEST if trace.ended else min(len(trace) - at - 1, LONGEST)
@@ -292,6 +292,7 @@ def candidate(drafter: str, N: Length, shape: str, walks: Sequence[Walk], costs:
     """One candidate out of the walks of all texts; `longest`: tokens of its longest draft."""
     ratios = [costs.plain * walk.tokens / walk.seconds for walk in walks]
     full = costs.tree(list(map(int, shape.split(",")))) if shape not in ("none", "auto") else costs.chain(longest)
+    full += costs.anew(longest + 1, 1)
     return Candidate(
         drafter,
         N,
@@ -345,7 +346,7 @@ def around(found: Sequence[Candidate], best: Candidate) -> list[Candidate]:
     return chains[start : start + 3]
 
 
-def with_attempt(profile: Profile, controller: AutoLength) -> Profile:
+def with_learned(profile: Profile, controller: AutoLength) -> Profile:
     """The measured profile, with what rounds and the drafter's word are like once the controller knows them."""
     learned = controller.learned()
     return profile if learned is None else replace(profile, attempt=learned.attempt, claims=learned.claims)

@@ -1,12 +1,11 @@
 """What is known about a pair on a machine before the first token: measured by `plan`, or learned by earlier answers.
 
 Plain numbers; does not know where they came from or where they are kept. A profile may be wrong, since machines and
-texts change: whoever starts from one lets what is measured now outweigh it within a few rounds.
+texts change: whoever starts from one lets what is measured now outweigh it within a dozen rounds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +15,8 @@ from localspec.errors import UsageError
 AGAIN = "Measure again with `localspec plan`."
 MOST = 64
 """Entries of any list in it: more were never measured."""
+LARGE = 1e9
+"""No second and no count in it comes near this."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Claim:
-    """What became of tokens that a drafter was so sure of: `sure` or more, up to the next claim.
+    """What became of tokens that a drafter was so sure of: `sure` or more, up to the next step of the record.
 
     accepted  how many of them were, recent ones counting more
     of        how many were tested; of the nodes of trees, how many the drafter's probabilities promised
@@ -61,21 +62,22 @@ class Claim:
 
     def at_most(self, most: float) -> Claim:
         """The same, of no more than `most`."""
-        return self if self.of <= most else Claim(self.sure, self.accepted * most / self.of, most)
+        return self if self.of <= most else Claim(self.sure, self.accepted * (most / self.of), most)
 
 
 @dataclass(frozen=True)
 class Profile:
     """Times in seconds.
 
-    verify_s    (n, seconds of one verifier pass over n tokens), n = 1 among them
+    verify_s    (n, seconds of one verifier pass over n tokens among plain ones, with what it costs the next one), n = 1
+                too
     draft_s     seconds one draft token costs, None: not measured
     acceptance  share of drafted tokens accepted at depth 1, 2, ..., each given that the ones before it were
     attempt     what rounds with a draft took and brought when the lengths were chosen well, None: not known
     claims      what the drafter's own confidence was worth in chains
     promises    and in trees
-    behind_s    seconds that a token costs the drafter which was decoded without it, None: not measured
-    purse       plain passes that were left for finding out, None: as at the start
+    catch_up_s  seconds that a token costs the drafter which was decoded without it, None: not measured
+    purse       plain passes that were left for finding out, None: a few
     """
 
     verify_s: tuple[tuple[int, float], ...]
@@ -84,19 +86,19 @@ class Profile:
     attempt: Attempt | None = None
     claims: tuple[Claim, ...] = ()
     promises: tuple[Claim, ...] = ()
-    behind_s: float | None = None
+    catch_up_s: float | None = None
     purse: float | None = None
 
     def __post_init__(self) -> None:
         if not any(n == 1 for n, _ in self.verify_s):
             raise UsageError("A profile without the time of a plain pass says nothing.", hint="Measure n = 1 as well.")
-        times = [*(seconds for _, seconds in self.verify_s), self.draft_s or 0.0, self.behind_s or 0.0]
+        times = [*(seconds for _, seconds in self.verify_s), self.draft_s or 0.0, self.catch_up_s or 0.0]
         is_short = max(map(len, (self.verify_s, self.acceptance, self.claims, self.promises))) <= MOST
         if not (is_short and all(map(_is_measure, times)) and all(n >= 1 and s > 0.0 for n, s in self.verify_s)):
             raise UsageError("A profile holds a time that cannot be.", hint=AGAIN)
         if any(not 0.0 <= rate <= 1.0 for rate in self.acceptance):
             raise UsageError("A profile holds an acceptance outside 0 .. 1.", hint=AGAIN)
-        if not math.isfinite(self.purse or 0.0):
+        if not _is_measure(abs(self.purse or 0.0)):
             raise UsageError("A profile holds a purse that cannot be.", hint=AGAIN)
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,7 +117,7 @@ class Profile:
             },
             "claims": list(map(asdict, self.claims)),
             "promises": list(map(asdict, self.promises)),
-            "behind_s": self.behind_s,
+            "catch_up_s": self.catch_up_s,
             "purse": self.purse,
         }
 
@@ -128,8 +130,9 @@ class Profile:
                 tuple((int(point["n"]), float(point["s"])) for point in document["verify_s"]),
                 _number(document["draft_s"]),
                 tuple(float(rate) for rate in document["acceptance"]),
-                attempt
-                and Attempt(
+                None
+                if attempt is None
+                else Attempt(
                     tuple((int(point["n"]), float(point["share"])) for point in attempt["rows"]),
                     float(attempt["steps"]),
                     float(attempt["emitted"]),
@@ -137,7 +140,7 @@ class Profile:
                 ),
                 _claims(document.get("claims", ())),
                 _claims(document.get("promises", ())),
-                _number(document.get("behind_s")),
+                _number(document.get("catch_up_s")),
                 _number(document.get("purse")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -145,7 +148,7 @@ class Profile:
 
 
 def _is_measure(number: float) -> bool:
-    return math.isfinite(number) and number >= 0.0
+    return 0.0 <= number < LARGE
 
 
 def _number(found: Any) -> float | None:

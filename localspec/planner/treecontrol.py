@@ -72,11 +72,12 @@ class AutoTree(AutoLength):
         if self._is_chain:
             return super().limit(room)
         self._limit, self._looking, self._parked = 0, False, False
-        self._cut, self._short = room < self._longest, 0.0
+        self._cut = room < self._longest
         self._promised, self._kept_rows, self._rival, self._doubting = 0.0, 0, 1.0, False
         # Where trees gain little, t(1) has to be known well, and only a plain pass tells it.
         stale = self._books.since_plain > PLAIN_EVERY and self._books.worth < THIN
         if room > 0 and self._passes.is_known and not stale:
+            self._short = 0.0
             self._parked = not self._is_worth_trying()
             self._limit = 0 if self._parked else self._within_stake(min(room, self._longest, self._frontier()))
         return self._limit

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 SCHEMA = "localspec.profile/1"
 LARGEST = 65_536
-"""Bytes of a file that is read; ours have two or three thousand."""
+"""Bytes of a file that is read; ours have some thousand."""
 
 
 @dataclass(frozen=True)

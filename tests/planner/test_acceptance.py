@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from localspec.planner.acceptance import Acceptance
+from localspec.planner.profile import Claim
 
 
 def taught(rounds: list[tuple[int, bool]], *, said: tuple[float, ...] = ()) -> Acceptance:
@@ -98,6 +99,12 @@ def test_what_a_drafter_s_word_was_worth_another_day_is_remembered() -> None:
     (claim,) = after.claims
     assert (claim.sure, claim.of) == (0.7, 12.0)
     assert claim.accepted < 9.0, "the last ten were wrong"
+
+
+@pytest.mark.parametrize("claim", [Claim(0.9, 5.0, 1.0), Claim(0.9, 1e8, 100.0), Claim(0.9, 5.0, 0.0)])
+def test_more_than_all_of_them_was_never_accepted(claim: Claim) -> None:
+    """A profile of a user's own making: probabilities stay probabilities."""
+    assert 0.0 <= Acceptance(8, (), (claim,)).believed(0.93) <= 1.0
 
 
 def test_a_run_of_bad_luck_spoils_the_mood_and_time_or_good_luck_mends_it() -> None:

@@ -86,7 +86,7 @@ def test_an_answer_stakes_its_own_share_and_what_it_has_won_but_nothing_of_the_l
     assert books.stake == STAKE
 
 
-@pytest.mark.parametrize(("left", "kept"), [(None, SEEDED), (3.5, 3.5), (-0.5, -0.5), (50.0, FULL), (-50.0, DEBT)])
+@pytest.mark.parametrize(("left", "kept"), [(None, SEEDED), (3.5, 3.5), (-0.5, -0.5), (50.0, PURSE), (-50.0, DEBT)])
 def test_what_was_left_in_the_purse_is_what_there_is(left: float | None, kept: float) -> None:
     """Fresh money in each process would be a percent of every answer of `localspec run`."""
     assert Books(8, Profile(((1, 0.01),), purse=left)).purse == kept

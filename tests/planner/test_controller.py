@@ -416,3 +416,39 @@ def test_a_lookup_may_go_on_looking_without_a_word() -> None:
     controller.observe(plain(0.02)._replace(rounds=12))
     assert controller.may_pay(0.99)
     assert not controller.may_pay(0.05)
+
+
+def test_it_says_when_it_is_the_answer_s_stake_that_holds_a_lookup_back() -> None:
+    controller = AutoLength(Profile(((1, 0.02), (2, 0.04), (4, 0.06), (16, 0.2))), lookup=True)
+    controller.begin(100)
+
+    def play(drafted: int) -> None:
+        controller.observe(
+            RoundReport(
+                drafted=drafted,
+                tested=min(drafted, 1),
+                accepted=0,
+                refused=drafted > 0,
+                draft_s=0.0,
+                verify_s=0.02 * (1 + drafted),
+                confidences=(0.9,) * min(drafted, 1),
+            )
+        )
+
+    for _ in range(3):
+        controller.limit(15)
+        controller.may_pay(0.1)  # it says how sure it is
+        play(0)
+    for _ in range(4):
+        if limit := controller.limit(15):
+            play(min(limit, 1))
+    for _ in range(10):
+        assert not controller.limit(15)
+        play(0)
+    held = "nothing left to lose"
+    assert held in controller.explain()
+    controller.limit(0)
+    assert held in controller.explain(), "at the end of an answer there is no room"
+    controller.begin(100)
+    assert controller.limit(15)
+    assert held not in controller.explain()

@@ -68,7 +68,7 @@ def enumerated(rates: list[float], N: int, costs: Costs) -> float:
         at, seconds, before = 0, 0.0, 0
         while at < len(rates):
             count = min(N, len(rates) - at - 1)
-            seconds += costs.anew(count + 1, before) if before else 0.0
+            seconds += costs.anew(count + 1, before)
             before = count + 1
             accepted = 0
             while accepted < count and outcome[at + accepted]:

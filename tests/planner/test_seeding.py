@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from localspec.loop.control import RoundReport
 from localspec.planner.controller import PROOF, AutoLength
 from localspec.planner.costs import PassCosts
-from localspec.planner.profile import Attempt, Profile
+from localspec.planner.profile import Attempt, Claim, Profile
 from localspec.planner.treecontrol import AutoTree
 from tests.planner import treesimulation as trees
 from tests.planner.simulation import SHAPES, Machine, Text, fixed_speed, play, text
@@ -61,13 +63,21 @@ WRONG = {
     "too good": claimed({1: 0.02, 2: 0.0202, 4: 0.0206, 16: 0.023}, 0.001, 0.95, 16),
     "of a faster machine": claimed({1: 0.002, 2: 0.00202, 16: 0.0023}, 0.0001, 0.9, 8),
     "of a slower machine": claimed({1: 0.2, 2: 0.202, 16: 0.23}, 0.01, 0.9, 8),
+    "too good in everything": replace(
+        claimed({1: 0.02, 2: 0.0202, 4: 0.0206, 16: 0.023}, 0.001, 0.95, 16),
+        claims=tuple(Claim(sure, 12.0, 12.0) for sure in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)),
+        promises=tuple(Claim(sure, 30.0, 12.0) for sure in (0.0, 0.04, 0.12, 0.3, 0.6)),
+        catch_up_s=0.0,
+        purse=8.0,
+    ),
     "too bad": claimed({1: 0.02, 2: 0.038, 16: 0.3}, 0.02, 0.02, 2),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_wrong_profile_costs_at_most_two_percent(shape: str, wrong: str) -> None:
+def test_a_wrong_profile_costs_little(shape: str, wrong: str) -> None:
+    """Two percent; one that is wrong in everything costs what an answer may lose, which is half a percent more."""
     ratios = {}
     for draft in (0.0, 0.05, 0.3, 1.0):
         machine = Machine(SHAPES[shape], draft)
@@ -76,7 +86,7 @@ def test_a_wrong_profile_costs_at_most_two_percent(shape: str, wrong: str) -> No
                 run = play(AutoLength(WRONG[wrong]), machine, words(rate, spread), tokens=1000)
                 ratios[draft, rate, spread] = run.speed / fixed_speed(0, machine, words(rate, spread), tokens=1000)
 
-    assert min(ratios.values()) >= 0.98, ratios
+    assert min(ratios.values()) >= (0.975 if wrong == "too good in everything" else 0.98), ratios
 
 
 STEEP = {1: 0.0089, 2: 0.0185, 3: 0.0288, 4: 0.0280, 8: 0.0451, 16: 0.0712}
@@ -129,7 +139,8 @@ def test_trees_start_from_a_profile_as_well(shape: str) -> None:
             seeded = trees.play(AutoTree(profile), machine, text, tokens=100).speed
             gains.append(seeded / trees.play(AutoTree(), machine, text, tokens=100).speed)
             for name, wrong in WRONG.items():
-                assert trees.play(AutoTree(wrong), machine, text, tokens=1000).speed >= 0.98 * plain, name
+                least = 0.975 if name == "too good in everything" else 0.98
+                assert trees.play(AutoTree(wrong), machine, text, tokens=1000).speed >= least * plain, name
     assert np.mean(gains) > 1.0, gains
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,9 @@ def test_costs_are_medians_of_rounds(pair: Runtime) -> None:
     costs = plan_costs.costs(times, texts)
     assert costs.verify_s[0][0] == 1
     assert [n for n, _ in costs.anew_s] == [n for n, _ in costs.verify_s]
+    cramped = plan_costs.costs(replace(times, verify={}), texts)  # no room for a second pass of any size
+    assert [n for n, _ in cramped.verify_s] == [n for n, _ in costs.verify_s]
+    assert not any(seconds for _, seconds in cramped.anew_s)
     assert costs.draft_s > 0.0
     assert dict(costs.layers_s).keys() == {1, 2, 4, 8}
     before = pair.verifier.tokens.tolist()

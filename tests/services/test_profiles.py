@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -31,7 +32,7 @@ PROFILE = Profile(
     Attempt(((1, 0.25), (4, 0.75)), steps=3.0, emitted=2.5, count=7.5),
     (Claim(0.0, 1.0, 9.5), Claim(0.9, 11.5, 12.0)),
     (Claim(0.45, 3.0, 2.5),),
-    behind_s=0.001,
+    catch_up_s=0.001,
     purse=-0.5,
 )
 HERE = Circumstances(
@@ -97,7 +98,7 @@ def test_a_profile_of_before_is_read(profiles: Profiles, report: Collected) -> N
     path = profiles.write(HERE, PROFILE)
     assert path
     document = json.loads(path.read_bytes())
-    for name in ("claims", "promises", "behind_s", "purse"):
+    for name in ("claims", "promises", "catch_up_s", "purse"):
         del document["profile"][name]
     del document["profile"]["attempt"]["count"]
     path.write_text(json.dumps(document))
@@ -124,10 +125,13 @@ DAMAGE: list[Callable[[bytes], bytes]] = [
     lambda data: data.replace(b'"emitted": 2.5', b'"emitted": 0.5'),
     lambda data: data.replace(b'"rows": [', b'"rows": [7, '),
     lambda data: data.replace(b'"of": 9.5', b'"of": -9.5'),
+    lambda data: data.replace(b'"accepted": 1.0', b'"accepted": 1e308'),
+    lambda data: re.sub(rb'"attempt": {[^}]*}[^}]*}[^}]*}', b'"attempt": {}', data),
+    lambda data: re.sub(rb'"attempt": {[^}]*}[^}]*}[^}]*}', b'"attempt": 0', data),
     lambda data: data.replace(b'"sure": 0.9', b'"sure": 9'),
     lambda data: data.replace(b'"claims": [', b'"claims": [[], '),
     lambda data: data.replace(b'"count": 7.5', b'"count": Infinity'),
-    lambda data: data.replace(b'"behind_s": 0.001', b'"behind_s": -1'),
+    lambda data: data.replace(b'"catch_up_s": 0.001', b'"catch_up_s": -1'),
     lambda data: data.replace(b'"purse": -0.5', b'"purse": NaN'),
     lambda data: data.replace(b'"verify_s": [', b'"verify_s": 5, "x": ['),
     lambda data: data + b" " * 100_000,

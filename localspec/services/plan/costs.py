@@ -1,7 +1,8 @@
 """What `plan` measures with a clock: passes over n tokens and draft tokens, in turn, on a real text.
 
 Each probe is a round as a decoder plays it, draft first, so that what one model leaves in the processor's caches is
-felt by the other; all sizes come once before any comes again, and medians count. Knows nothing about acceptance.
+felt by the other; all sizes come twice in a row before any comes again, and medians count. Knows nothing about
+acceptance.
 """
 
 from __future__ import annotations
@@ -143,9 +144,12 @@ def measure(
 
 
 def costs(times: Times, texts: Sequence[Text], *, streams: int = 1) -> Costs:
-    """Medians; what a round costs besides passes comes from the plain answers."""
+    """Medians; what a round costs besides passes comes from the plain answers.
+
+    Where a context is so small that no size came twice in a row, a first pass has to do.
+    """
     counted = [text.stats for text in texts]
-    verify = tuple((n, statistics.median(found)) for n, found in sorted(times.verify.items()))
+    verify = tuple((n, statistics.median(found)) for n, found in sorted((times.first | times.verify).items()))
     anew = tuple(
         (n, max(0.0, statistics.median(times.first[n]) - seconds)) for n, seconds in verify if n in times.first
     )

@@ -186,6 +186,7 @@ def measured_profile(costs: Costs, traces: Sequence[Trace]) -> Profile:
 
     Among plain passes a wide one stands alone: it and the plain one behind it are passes over another number.
     """
+    costs = replace(costs, streams=1)
     verify = tuple(
         (n, seconds + (costs.anew(n, 1) + costs.anew(1, n) if n > 1 else 0.0))
         for n, seconds in costs.verify_s
@@ -209,7 +210,7 @@ def kept(
         alone = replace(one.costs, streams=1)
         profile = measured_profile(alone, traces)
         _, controller = arithmetic.automatic(traces, alone, profile, lookup=drafters.entry(one.drafter).is_lookup)
-        profile = arithmetic.with_attempt(profile, controller)
+        profile = arithmetic.with_learned(profile, controller)
         path = None
         own = options_of(runtime, one.drafter, request)
         beside = runtime.circumstances("auto", "none", runtime.pair.completed("auto", {}))
