@@ -213,3 +213,27 @@ def test_a_cache_that_cannot_be_written_costs_only_the_profile(
 def test_lines_in_a_pipe_are_no_wider_than_their_words(prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan(prompts) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) < 1000
+
+
+def test_the_head_of_a_pair_that_looks_up_is_weighed_too(
+    tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the pair that comes with localspec: the plan took its head for a language model and left it out."""
+    registry = tmp_path / "models.toml"
+    registry.write_text(
+        f"""
+[models.big]
+source = "{tiny.model("verifier")}"
+[models.head]
+source = "{tiny.model("eagle3")}"
+[pairs.mine]
+verifier = "big"
+draft = "head"
+drafter = "ngram"
+"""
+    )
+    monkeypatch.setenv("LOCALSPEC_MODELS", str(registry))
+    assert plan(prompts, "--json", "--temperature", "0", models=["--pair", "mine"]) == 0
+    out = capsys.readouterr()
+    assert "cannot be used" not in out.err
+    assert [one["drafter"] for one in json.loads(out.out)["drafters"]][:2] == ["ngram", "eagle3"]

@@ -56,8 +56,8 @@ def plan(choice: PairChoice, engine: EngineSettings, request: Request, report: R
         raise UsageError("--drafter none leaves nothing to plan.", hint="Leave it out, or name another drafter.")
     room = min(MOST, max(ROOM, (arithmetic.LONGEST + 1) * request.parallel - 1))
     options = request.options if opener in (pair.drafter, *members[:1]) else {}
-    # Where the pair's own drafter opens it, a head may say which drafter it is for.
-    named_ = None if is_open and opener == members[0] else opener
+    # Where no drafter was named, a head may say which drafter it is for.
+    named_ = opener if not is_open else None if opener == members[0] else "auto"
     opened = replace(choice, drafter=named_, N=room, tree="none", options=options)
     with Runtime.open(opened, engine, report) as runtime:
         members = runtime.pair.among if is_open else (opener,)
