@@ -90,12 +90,15 @@ class PassCosts:
     def observe(self, n: int, seconds: float) -> None:
         """One pass over n tokens took this long; passes wider than `longest` are not recorded."""
         last, self._last = self._last, n
-        seconds = max(seconds, TICK)
+        took: float | None = seconds
         if last > 1 and self._shape[1].count >= ENOUGH:
-            seconds = self._without_delay(n, seconds)
-        self._unseen = 0 if n == 1 and seconds else self._unseen + 1
-        if n > self.longest or not seconds:
-            return
+            took = self._without_delay(n, seconds)
+        self._unseen = 0 if n == 1 and took is not None else self._unseen + 1
+        if n <= self.longest and took is not None:
+            self._count(n, took)
+
+    def _count(self, n: int, seconds: float) -> None:
+        """Take in a sample of t(n)."""
         shape = self._shape[n]
         if shape.count >= FIRST:
             self._factor *= 1.0 + DRIFT * (clipped(seconds / (self._factor * shape.value)) - 1.0)
@@ -110,8 +113,8 @@ class PassCosts:
         if self._settled >= REFRESH:
             self._draw()
 
-    def _without_delay(self, n: int, seconds: float) -> float:
-        """What a pass over n tokens behind a wider one would have taken elsewhere; 0.0: that can be seen elsewhere.
+    def _without_delay(self, n: int, seconds: float) -> float | None:
+        """What a pass over n tokens behind a wider one would have taken elsewhere; None: that can be seen elsewhere.
 
         Backends build their graph anew for another width. What that costs a plain pass belongs to the wide one before
         it, and where another wide one follows there is nothing to pay.
@@ -120,7 +123,7 @@ class PassCosts:
         if n > 1:
             return seconds
         self._delayed.observe(seconds / self._factor)
-        return seconds / (1.0 + self._delay) if self._unseen > RARE else 0.0
+        return seconds / (1.0 + self._delay) if self._unseen > RARE else None
 
     @property
     def _delay(self) -> float:

@@ -291,8 +291,10 @@ def _automatic(trace: Trace, costs: Costs, controller: AutoLength, luck: random.
 def candidate(drafter: str, N: Length, shape: str, walks: Sequence[Walk], costs: Costs, *, longest: int) -> Candidate:
     """One candidate out of the walks of all texts; `longest`: tokens of its longest draft."""
     ratios = [costs.plain * walk.tokens / walk.seconds for walk in walks]
-    full = costs.tree(list(map(int, shape.split(",")))) if shape not in ("none", "auto") else costs.chain(longest)
-    full += costs.anew(longest + 1, 1)
+    full, rows = costs.chain(longest), longest + 1
+    if shape not in ("none", "auto"):
+        widths = list(map(int, shape.split(",")))
+        full, rows = costs.tree(widths), sum(prod(widths[:depth]) for depth in range(len(widths) + 1))
     return Candidate(
         drafter,
         N,
@@ -300,7 +302,7 @@ def candidate(drafter: str, N: Length, shape: str, walks: Sequence[Walk], costs:
         statistics.median(ratios),
         min(ratios),
         max(ratios),
-        full + (longest + 1) * costs.law_s,
+        full + costs.anew(rows, 1) + (longest + 1) * costs.law_s,
         costs.plain,
         sum(walks, Walk()),
     )

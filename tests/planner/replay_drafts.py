@@ -222,6 +222,15 @@ def orders(curve: str, way: str, temperature: str, *, of: str = "") -> tuple[tup
     return tuple(played)
 
 
+def processes(curve: str, drafter: str, temperature: str, *, seed: int) -> Iterator[Played]:
+    """The same with a session for each recording, which starts from the profile that the one before it left."""
+    found, profile = recordings(drafter, temperature), None
+    for number, at in enumerate(np.random.default_rng(seed).permutation(len(found))):
+        controller = AutoLength(profile)
+        yield Session(curve, drafter, seed=1000 * seed + number, controller=controller).play(found[at])
+        profile = controller.learned() or profile
+
+
 def fixed(curve: str, drafter: str, recording: Recording, N: int) -> Played:
     """Always N tokens, as far as there is room."""
     (costs, _, anew), (step, _) = CURVES[curve], PRICES[drafter]

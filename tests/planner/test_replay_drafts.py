@@ -15,12 +15,14 @@ from tests.planner.replay_drafts import (
     CURVES,
     LENGTHS,
     PRICES,
+    SEEDS,
     Played,
     Session,
     best_fixed,
     by_category,
     fixed,
     orders,
+    processes,
     recordings,
     together,
 )
@@ -80,6 +82,18 @@ def test_two_drafters_against_the_better_of_them_alone(curve: str, drafter: str)
     least, median = TOGETHER[curve, drafter]
     assert min(ratios) >= least
     assert statistics.median(ratios) >= median
+
+
+# drafter -> of single processes, least speed against plain at T=0
+PROCESSES = {"model": 1.06, "eagle3": 1.05}
+
+
+@pytest.mark.parametrize("drafter", PROCESSES)
+def test_a_command_of_its_own_goes_on_where_the_last_one_ended(drafter: str) -> None:
+    """`localspec run` is a process for every answer: with times and rates alone they ran at 1.05x and 1.04x."""
+    played = [one for seed in SEEDS for one in [*processes("F32", drafter, "T=0", seed=seed)][1:]]
+    assert together(played) >= PROCESSES[drafter]
+    assert sum(one.speed < 0.97 for one in played) <= 0.04 * len(played)
 
 
 @pytest.mark.parametrize("drafter", PRICES)
